@@ -1,0 +1,1 @@
+"""Native CPU engine: generates LLVM IR for a model and compiles it at load time."""

@@ -1,0 +1,188 @@
+"""A folder of checked entries: compiled objects and packed weights.
+
+An entry is a file `<key>.<kind>` that starts with a header of 56 bytes: magic, format
+version, size of the content and its sha256. Entries appear by rename, so a reader never
+sees half of one and concurrent writers cannot mix. A missing, short or altered entry
+counts as absent and is written again. The folder is bounded in size: the entries used
+longest ago go first.
+
+The folder belongs to the user alone. A folder that others could write is refused, because
+objects in it are executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import mmap
+import os
+import re
+import stat
+import struct
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_LOG = logging.getLogger(__name__)
+_MAGIC = b"LRUNC\x00\x01\x00"
+_HEADER = struct.Struct("<8sQQ32s")
+HEADER_BYTES = 4096  # the content starts on a page, so that it can be mapped as arrays
+DEFAULT_LIMIT = 2 << 30
+_KEY = re.compile(r"[0-9a-f]{16,64}\Z")
+
+
+class CacheError(OSError):
+    """The cache folder cannot be used; the text says why and what to do."""
+
+
+def default_folder() -> Path:
+    """The platform's cache folder for this program, or `LOADRUN_CACHE`."""
+    named = os.environ.get("LOADRUN_CACHE")
+    if named:
+        return Path(named)
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "loadrun" / "cpu"
+
+
+def digest(*parts: str | bytes) -> str:
+    """A key: 40 hexadecimal digits of the sha256 over the parts and their lengths."""
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()[:40]
+
+
+def _check_private(folder: Path) -> None:
+    """Refuse a folder that another user owns or can write."""
+    if not hasattr(os, "getuid"):
+        return  # Windows: the profile folder's own access list applies
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise CacheError(f"{folder}: the cache must be a folder, not a link or file")
+    if found.st_uid != os.getuid():
+        raise CacheError(f"{folder}: the cache belongs to another user; set LOADRUN_CACHE")
+    if found.st_mode & 0o022:
+        raise CacheError(f"{folder}: others can write the cache; run `chmod 700 {folder}`")
+
+
+@dataclass(slots=True)
+class Cache:
+    """Entries in one folder. With `folder` None nothing is read or kept.
+
+    Attributes:
+        folder: The folder, made on first use with access for the user alone.
+        limit: Most bytes kept.
+        hits, misses: Reads so far.
+    """
+
+    folder: Path | None
+    limit: int = DEFAULT_LIMIT
+    hits: int = 0
+    misses: int = 0
+    _ready: bool = field(default=False, repr=False)
+
+    def _path(self, key: str, kind: str) -> Path | None:
+        if self.folder is None:
+            return None
+        if not _KEY.match(key):
+            raise ValueError(f"not a cache key: {key!r}")
+        if not self._ready:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_private(self.folder)
+            self._ready = True
+        return self.folder / f"{key}.{kind}"
+
+    def read(self, key: str, kind: str, *, size: int | None = None) -> bytes | None:
+        """The content of an entry, fully checked, or None.
+
+        Args:
+            key: From `digest`.
+            kind: `o` for an object, `w` for weights.
+            size: Expected bytes; another size counts as absent.
+        """
+        found = self._open(key, kind, size, check=True)
+        self.hits, self.misses = self.hits + (found is not None), self.misses + (found is None)
+        return None if found is None else bytes(found)
+
+    def map(
+        self, key: str, kind: str, *, size: int | None = None, check: bool = False
+    ) -> memoryview | None:
+        """The content of an entry, mapped from the file, private to this process, or None.
+
+        The header and the size are always checked, the sha256 on request.
+        """
+        found = self._open(key, kind, size, check=check)
+        self.hits, self.misses = self.hits + (found is not None), self.misses + (found is None)
+        return found
+
+    def _open(self, key: str, kind: str, size: int | None, *, check: bool) -> memoryview | None:
+        path = self._path(key, kind)
+        if path is None:
+            return None
+        try:
+            with path.open("rb") as file:
+                head = file.read(_HEADER.size)
+                magic, version, length, sha = _HEADER.unpack(head)
+                total = os.fstat(file.fileno()).st_size
+                wrong = magic != _MAGIC or version != 1 or total != HEADER_BYTES + length
+                if wrong or (size is not None and size != length) or not length:
+                    raise ValueError("header")
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, struct.error) as error:
+            _LOG.warning("cache entry ignored: %s: %s", path, error)
+            return None
+        view = memoryview(mapped)[HEADER_BYTES:]
+        if check and hashlib.sha256(view).digest() != sha:
+            _LOG.warning("cache entry ignored: %s: checksum", path)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return view
+
+    def write(self, key: str, kind: str, content: bytes | memoryview) -> None:
+        """Keep an entry; a full disk or a lost race is no error."""
+        path = self._path(key, kind)
+        if path is None or self.folder is None:
+            return
+        view = memoryview(content).cast("B")
+        head = _HEADER.pack(_MAGIC, 1, len(view), hashlib.sha256(view).digest())
+        temporary = ""
+        try:
+            handle, temporary = tempfile.mkstemp(prefix=".new-", dir=self.folder)
+            with os.fdopen(handle, "wb") as file:
+                file.write(head.ljust(HEADER_BYTES, b"\0"))
+                file.write(view)
+            os.replace(temporary, path)
+        except OSError as error:
+            _LOG.warning("cache entry not kept: %s: %s", path, error)
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+    def trim(self) -> None:
+        """Remove the entries used longest ago until the folder is within its limit."""
+        if self.folder is None or not self._ready:
+            return
+        entries: list[tuple[float, int, Path]] = []
+        with contextlib.suppress(OSError):
+            for item in os.scandir(self.folder):
+                if item.is_file(follow_symlinks=False):
+                    found = item.stat(follow_symlinks=False)
+                    entries.append((found.st_mtime, found.st_size, Path(item.path)))
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in sorted(entries, key=lambda e: e[0]):
+            if total <= self.limit:
+                return
+            with contextlib.suppress(OSError):
+                path.unlink()
+            total -= size

@@ -1,0 +1,1 @@
+"""Code generators, one family of operators per module."""

@@ -1,0 +1,273 @@
+"""Run a program's phases on a team of threads that stay in native code.
+
+Workers are Python threads that enter `lr_worker` once; the interpreter's lock is released
+in there. `run` posts a job and takes part in it; see runtime_ir.py for how work is claimed.
+A team belongs to one program; several programs have several teams, and idle workers sleep.
+Calls from several threads on one team take turns, because a program has one arena.
+After a fork the child starts workers of its own on its copy of the memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loadrun.backends.cpu import jit, llvm, runtime_ir
+from loadrun.backends.cpu.cache import Cache
+from loadrun.backends.cpu.memory import PAGE, Block
+from loadrun.backends.cpu.target import Target
+
+MAX_THREADS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One kernel call: function address, address of its argument table, units [begin, end)."""
+
+    function: int
+    args: int
+    begin: int
+    end: int
+
+
+Phase = Sequence[Sequence[Call]]  # chunks, each a sequence of calls
+
+
+@functools.cache
+def _native(target: Target, futex: bool) -> llvm.Image:
+    text = runtime_ir.source(target, futex=futex)
+    image, _ = jit.build({"runtime": text}, target, Cache(None), jobs=1)
+    return image
+
+
+
+class Team:
+    """The threads, counters and tables of one program.
+
+    Args:
+        phases: What to run, in order; chunks of one phase are independent.
+        target: Instruction set of the runtime's own code.
+        threads: Threads that take part, the caller's included.
+        scratch: Bytes of private memory for each thread.
+        futex: Sleep on a futex; None decides by platform.
+    """
+
+    def __init__(
+        self,
+        phases: Sequence[Phase],
+        target: Target,
+        *,
+        threads: int,
+        scratch: int = 0,
+        futex: bool | None = None,
+    ) -> None:
+        if not 1 <= threads <= MAX_THREADS:
+            raise ValueError(f"threads must be 1 to {MAX_THREADS}; got: {threads}")
+        if any(not chunks for chunks in phases):
+            raise ValueError("a phase needs at least one chunk")
+        self.threads = threads
+        self.phases = len(phases)
+        self._futex = sys.platform == "linux" if futex is None else futex
+        image = _native(target, self._futex)
+        c = ctypes
+        self._serial = c.CFUNCTYPE(None, c.c_void_p, c.c_int64, c.c_int64, c.c_void_p)(
+            image.address("lr_serial")
+        )
+        self._launch = c.CFUNCTYPE(
+            c.c_int64, c.c_void_p, c.c_int64, c.c_int64, c.c_int64, c.c_void_p
+        )(image.address("lr_launch"))
+        self._worker = c.CFUNCTYPE(c.c_int64, c.c_void_p, c.c_int64, c.c_void_p)(
+            image.address("lr_worker")
+        )
+        self._stride = -(-scratch // PAGE) * PAGE + PAGE + 256
+        self._scratch = Block(self._stride * threads)
+        self._write_tables(phases)
+        self._lock = threading.Lock()
+        self._wake = threading.Condition()
+        self._run = 0
+        self._workers: list[threading.Thread] = []
+        self._closed = False
+        self._pid = os.getpid()
+        if threads > 1:
+            self._start()
+
+    def _write_tables(self, phases: Sequence[Phase]) -> None:
+        """Lay the program out as runtime_ir.py says."""
+        ir = runtime_ir
+        calls = sum(len(chunk) for chunks in phases for chunk in chunks)
+        slots = sum(len(chunks) + 1 for chunks in phases)
+        sizes = [
+            64,
+            len(phases) * ir.PHASE_BYTES,
+            slots * 8,
+            calls * ir.CALL_BYTES,
+            len(phases) * ir.COUNTER_BYTES,
+            ir.SYNC_BYTES,
+        ]
+        offsets = np.cumsum([0] + [-(-s // 128) * 128 for s in sizes]).tolist()
+        self._tables = Block(int(offsets[-1]))
+        base = self._tables.address
+        words = self._tables.array(0, int(offsets[-1])).view(np.int64)
+        words[0:3] = base + offsets[1], base + offsets[4], base + offsets[5]
+        p, s, q = offsets[1] // 8, offsets[2] // 8, offsets[3] // 8
+        for chunks in phases:
+            words[p : p + 2] = len(chunks), base + 8 * s
+            p += 2
+            for chunk in chunks:
+                words[s] = base + 8 * q
+                s += 1
+                for call in chunk:
+                    words[q : q + 4] = call.function, call.args, call.begin, call.end
+                    q += 4
+            words[s] = base + 8 * q
+            s += 1
+        self._counts = np.array([len(c) for c in phases], np.int64)
+        at = offsets[4] // 8
+        per = ir.COUNTER_BYTES // 8
+        counters = words[at : at + per * len(phases)].reshape(len(phases), per)
+        self._claimed, self._done = counters[:, 0], counters[:, 8]
+        self._sync = words[offsets[5] // 8 : (offsets[5] + ir.SYNC_BYTES) // 8]
+        self._program = base
+
+    # -- threads
+    def _start(self) -> None:
+        seen = int(self._sync[0])
+        for index in range(1, self.threads):
+            thread = threading.Thread(
+                target=_work,
+                args=(self._worker, self._program, seen, self._own(index)),
+                kwargs={"wake": self._wake, "sync": self._sync, "keep": self._scratch},
+                name=f"loadrun-{index}",
+                daemon=True,
+            )
+            thread.start()
+            self._workers.append(thread)
+
+    def _own(self, index: int) -> int:
+        # Threads' scratch starts at different offsets in a page, so that their lines do not
+        # all fall into the same cache sets.
+        return self._scratch.address + index * self._stride
+
+    def _after_fork(self) -> None:
+        """Start again in a child process, which has this thread only."""
+        self._pid = os.getpid()
+        self._lock, self._wake = threading.Lock(), threading.Condition()
+        self._workers = []
+        self._claimed[:] = 0
+        self._done[:] = 0
+        self._sync[:] = 0
+        self._run = 0
+        if self.threads > 1:
+            self._start()
+
+    # -- running
+    def run(self) -> None:
+        """Run all phases once."""
+        with self.turn() as turn:
+            turn.run(0, self.phases)
+
+    def turn(self) -> Turn:
+        """A run in parts: other callers wait until it ends."""
+        if self._pid != os.getpid() and not self._closed:
+            self._after_fork()
+        return Turn(self)
+
+    def close(self) -> None:
+        """Stop the workers and wait for them; later runs raise. Safe to call twice."""
+        if self._closed:
+            return
+        with self._lock:
+            self._closed = True
+            if self._pid != os.getpid():
+                return
+            self._sync[runtime_ir.STOP // 8] = 1
+            if self.threads > 1:
+                # An empty job wakes all; they see the stop mark before they look at it.
+                self._launch(self._program, self._run, 0, 0, self._own(0))
+                with self._wake:
+                    self._wake.notify_all()
+        for thread in self._workers:
+            if thread is not threading.current_thread():
+                thread.join()
+        self._workers = []
+
+    def __del__(self) -> None:
+        """Stop the workers before their memory goes."""
+        if getattr(self, "_workers", None):
+            self.close()
+
+
+class Turn:
+    """Exclusive use of a team for one run; phases must be run in order, each once."""
+
+    def __init__(self, team: Team) -> None:
+        self._team = team
+        self._next = 0
+
+    def __enter__(self) -> Turn:
+        """Wait for the turn.
+
+        Raises:
+            RuntimeError: The team is closed.
+        """
+        self._team._lock.acquire()
+        if self._team._closed:
+            self._team._lock.release()
+            raise RuntimeError("the program is closed")
+        return self
+
+    def run(self, first: int, last: int) -> None:
+        """Run phases [first, last)."""
+        team = self._team
+        if first != self._next:
+            raise ValueError(f"phases run in order: expected {self._next}, got: {first}")
+        self._next = last
+        if first >= last:
+            return
+        if team.threads == 1:
+            team._serial(team._program, first, last, team._own(0))
+            return
+        asleep = team._launch(team._program, team._run, first, last, team._own(0))
+        if asleep and not team._futex:
+            with team._wake:
+                team._wake.notify_all()
+
+    def __exit__(self, *_: object) -> None:
+        """End the turn; phases that an error left out count as run."""
+        team = self._team
+        if team.threads > 1:
+            # Nobody claims these: workers hold jobs of earlier phases only.
+            team._claimed[self._next :] += team._counts[self._next :]
+            team._done[self._next :] += team._counts[self._next :]
+            team._run += 1
+        team._lock.release()
+
+
+def _work(
+    worker: Any,
+    program: int,
+    seen: int,
+    scratch: int,
+    *,
+    wake: threading.Condition,
+    sync: Any,
+    keep: Block,
+) -> None:
+    """A worker thread; holds the memory it uses (`sync`, `keep`) but not the team."""
+    while True:
+        seen = worker(program, seen, scratch)
+        if seen < 0:
+            return
+        # Without a futex: sleep here until the job number moves on.
+        with wake:
+            sync[runtime_ir.SLEEPERS // 8] += 1
+            wake.wait_for(lambda: sync[0] != seen, timeout=0.2)
+            sync[runtime_ir.SLEEPERS // 8] -= 1

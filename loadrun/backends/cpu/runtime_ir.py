@@ -1,0 +1,263 @@
+"""The native loop that runs a program: claim work, call kernels, wait, sleep.
+
+A program is data, so this code is the same for every model. Words are i64.
+
+    program:  +0 phases (ptr), +8 counters (ptr), +16 sync (ptr)
+    phase:    +0 number of chunks, +8 chunk table (ptr); 16 bytes each
+    chunk table: number of chunks + 1 pointers into the calls
+    call:     +0 function, +8 argument table, +16 begin, +24 end; 32 bytes each
+    counters: 128 bytes a phase: +0 chunks claimed ever, +64 chunks done ever
+    sync:     +0 number of jobs ever, +64 sleepers, +128 stop,
+              +256 ring of 64 jobs: run, first phase, last phase (exclusive); 32 bytes each
+
+Counters only grow. In run `r` a phase of `n` chunks owns the claims [r*n, (r+1)*n): a
+thread that is late from an earlier run finds its range used up, whatever has happened
+since, and a phase is over when its chunks are done, whoever did them. So no run waits for
+a thread that has claimed nothing, and nothing is ever reset.
+"""
+
+from __future__ import annotations
+
+from loadrun.backends.cpu.target import Target
+
+PHASE_BYTES, CALL_BYTES, COUNTER_BYTES = 16, 32, 128
+RING, RING_OFFSET, SYNC_BYTES = 64, 256, 256 + 64 * 32
+SLEEPERS, STOP = 64, 128
+
+_CHUNK = r"""
+define internal void @chunk(ptr %table, i64 %k, ptr %scratch) nounwind {
+entry:
+  %slot = getelementptr ptr, ptr %table, i64 %k
+  %first = load ptr, ptr %slot, align 8
+  %slot2 = getelementptr ptr, ptr %slot, i64 1
+  %last = load ptr, ptr %slot2, align 8
+  %some = icmp ult ptr %first, %last
+  br i1 %some, label %each, label %done
+each:
+  %c = phi ptr [ %first, %entry ], [ %c2, %each ]
+  %fn = load ptr, ptr %c, align 8
+  %ap = getelementptr i8, ptr %c, i64 8
+  %args = load ptr, ptr %ap, align 8
+  %bp = getelementptr i8, ptr %c, i64 16
+  %b = load i64, ptr %bp, align 8
+  %ep = getelementptr i8, ptr %c, i64 24
+  %e = load i64, ptr %ep, align 8
+  call void %fn(ptr %args, i64 %b, i64 %e, ptr %scratch)
+  %c2 = getelementptr i8, ptr %c, i64 32
+  %more = icmp ult ptr %c2, %last
+  br i1 %more, label %each, label %done
+done:
+  ret void
+}
+
+define void @lr_serial(ptr %program, i64 %first, i64 %last, ptr %scratch) nounwind {
+entry:
+  %phases = load ptr, ptr %program, align 8
+  %some = icmp slt i64 %first, %last
+  br i1 %some, label %phase, label %done
+phase:
+  %p = phi i64 [ %first, %entry ], [ %p2, %next ]
+  %o = mul i64 %p, 16
+  %ph = getelementptr i8, ptr %phases, i64 %o
+  %n = load i64, ptr %ph, align 8
+  %tp = getelementptr i8, ptr %ph, i64 8
+  %table = load ptr, ptr %tp, align 8
+  br label %work
+work:
+  %k = phi i64 [ 0, %phase ], [ %k2, %work ]
+  call void @chunk(ptr %table, i64 %k, ptr %scratch)
+  %k2 = add i64 %k, 1
+  %more = icmp slt i64 %k2, %n
+  br i1 %more, label %work, label %next
+next:
+  %p2 = add i64 %p, 1
+  %again = icmp slt i64 %p2, %last
+  br i1 %again, label %phase, label %done
+done:
+  ret void
+}
+"""
+
+_RUN = r"""
+define internal void @run(ptr %program, i64 %run, i64 %first, i64 %last, ptr %scratch) nounwind {
+entry:
+  %phases = load ptr, ptr %program, align 8
+  %cpp = getelementptr i8, ptr %program, i64 8
+  %counters = load ptr, ptr %cpp, align 8
+  %run1 = add i64 %run, 1
+  %some = icmp slt i64 %first, %last
+  br i1 %some, label %phase, label %done
+phase:
+  %p = phi i64 [ %first, %entry ], [ %p2, %next ]
+  %o = mul i64 %p, 16
+  %ph = getelementptr i8, ptr %phases, i64 %o
+  %n = load i64, ptr %ph, align 8
+  %tp = getelementptr i8, ptr %ph, i64 8
+  %table = load ptr, ptr %tp, align 8
+  %base = mul i64 %run, %n
+  %end = mul i64 %run1, %n
+  %co = mul i64 %p, 128
+  %claim = getelementptr i8, ptr %counters, i64 %co
+  %finished = getelementptr i8, ptr %claim, i64 64
+  br label %look
+look:
+  %c = load atomic i64, ptr %claim acquire, align 64
+  %left = icmp slt i64 %c, %end
+  br i1 %left, label %try, label %wait
+try:
+  %c1 = add i64 %c, 1
+  %x = cmpxchg ptr %claim, i64 %c, i64 %c1 acq_rel acquire
+  %won = extractvalue { i64, i1 } %x, 1
+  br i1 %won, label %work, label %look
+work:
+  %k = sub i64 %c, %base
+  call void @chunk(ptr %table, i64 %k, ptr %scratch)
+  %old = atomicrmw add ptr %finished, i64 1 acq_rel
+  br label %look
+wait:
+  %s = phi i64 [ 0, %look ], [ %s1, %again ], [ 0, %give ]
+  %d = load atomic i64, ptr %finished acquire, align 64
+  %ok = icmp sge i64 %d, %end
+  br i1 %ok, label %next, label %again
+again:
+  PAUSE
+  %s1 = add i64 %s, 1
+  %long = icmp sgt i64 %s1, 1000
+  br i1 %long, label %give, label %wait
+give:                      ; whoever holds the chunk may need this very core
+  YIELD
+  br label %wait
+next:
+  %p2 = add i64 %p, 1
+  %more = icmp slt i64 %p2, %last
+  br i1 %more, label %phase, label %done
+done:
+  ret void
+}
+
+define i64 @lr_launch(ptr %program, i64 %run, i64 %first, i64 %last, ptr %scratch) nounwind {
+entry:
+  %sp = getelementptr i8, ptr %program, i64 16
+  %sync = load ptr, ptr %sp, align 8
+  %j = load atomic i64, ptr %sync monotonic, align 64
+  %j1 = add i64 %j, 1
+  %slot = urem i64 %j1, 64
+  %so = mul i64 %slot, 32
+  %so2 = add i64 %so, 256
+  %r0 = getelementptr i8, ptr %sync, i64 %so2
+  store atomic i64 %run, ptr %r0 monotonic, align 8
+  %r1 = getelementptr i8, ptr %r0, i64 8
+  store atomic i64 %first, ptr %r1 monotonic, align 8
+  %r2 = getelementptr i8, ptr %r0, i64 16
+  store atomic i64 %last, ptr %r2 monotonic, align 8
+  %old = atomicrmw add ptr %sync, i64 1 seq_cst
+  %zp = getelementptr i8, ptr %sync, i64 64
+  %z = load atomic i64, ptr %zp seq_cst, align 64
+  WAKE
+  call void @run(ptr %program, i64 %run, i64 %first, i64 %last, ptr %scratch)
+  ret i64 %z
+}
+
+define i64 @lr_worker(ptr %program, i64 %seen, ptr %scratch) nounwind {
+entry:
+  %sp = getelementptr i8, ptr %program, i64 16
+  %sync = load ptr, ptr %sp, align 8
+  %zp = getelementptr i8, ptr %sync, i64 64
+  %stop = getelementptr i8, ptr %sync, i64 128
+  br label %loop
+loop:
+  %last = phi i64 [ %seen, %entry ], [ %j, %did ], [ %last, %woken ]
+  br label %spin
+spin:
+  %s = phi i64 [ 0, %loop ], [ %s1, %again ], [ %s1, %give ]
+  %j = load atomic i64, ptr %sync acquire, align 64
+  %new = icmp ne i64 %j, %last
+  br i1 %new, label %job, label %again
+again:
+  PAUSE
+  %s1 = add i64 %s, 1
+  %short = icmp slt i64 %s1, SPINS
+  br i1 %short, label %spin, label %later
+later:
+  %mid = icmp slt i64 %s1, SPINS_AND_YIELDS
+  br i1 %mid, label %give, label %sleep
+give:
+  YIELD
+  br label %spin
+sleep:
+  SLEEP
+woken:
+  br label %loop
+job:
+  %q = load atomic i64, ptr %stop acquire, align 64
+  %quit = icmp ne i64 %q, 0
+  br i1 %quit, label %leave, label %fetch
+fetch:
+  %slot = urem i64 %j, 64
+  %so = mul i64 %slot, 32
+  %so2 = add i64 %so, 256
+  %r0 = getelementptr i8, ptr %sync, i64 %so2
+  %run = load atomic i64, ptr %r0 acquire, align 8
+  %r1 = getelementptr i8, ptr %r0, i64 8
+  %first = load atomic i64, ptr %r1 acquire, align 8
+  %r2 = getelementptr i8, ptr %r0, i64 16
+  %lastp = load atomic i64, ptr %r2 acquire, align 8
+  %now = load atomic i64, ptr %sync acquire, align 64
+  %age = sub i64 %now, %j
+  %fresh = icmp slt i64 %age, 62
+  br i1 %fresh, label %work, label %did
+work:
+  call void @run(ptr %program, i64 %run, i64 %first, i64 %lastp, ptr %scratch)
+  br label %did
+did:
+  br label %loop
+leave:
+  ret i64 -1
+}
+"""
+
+# Linux: sleep on the low half of the job number (little endian).
+_FUTEX_SLEEP = r"""%a = atomicrmw add ptr %zp, i64 1 seq_cst
+  %w = trunc i64 %last to i32
+  %f = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %sync, i64 128, i32 %w, ptr null)
+  %b = atomicrmw sub ptr %zp, i64 1 seq_cst
+  br label %woken"""
+_FUTEX_WAKE = r"""%asleep = icmp sgt i64 %z, 0
+  br i1 %asleep, label %wake, label %go
+wake:
+  %f = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %sync, i64 129, i32 2147483647)
+  br label %go
+go:"""
+# Elsewhere the worker returns to Python, which waits on a condition and enters again.
+_LEAVE_SLEEP = r"""ret i64 %last"""
+
+
+def source(target: Target, *, futex: bool, spins: int = 3000, yields: int = 100) -> str:
+    """The module's text. With `futex` idle workers sleep in the kernel (Linux only)."""
+    if target.is_x86:
+        pause, declare, number = (
+            "call void @llvm.x86.sse2.pause()",
+            "declare void @llvm.x86.sse2.pause()",
+            202,
+        )
+    else:
+        pause, declare, number = (
+            "call void @llvm.aarch64.hint(i32 1)",
+            "declare void @llvm.aarch64.hint(i32)",
+            98,
+        )
+    give = "%y{n} = call i32 @sched_yield()"
+    text = _CHUNK + _RUN
+    text = text.replace("PAUSE", pause)
+    for n in range(text.count("YIELD\n")):
+        text = text.replace("YIELD\n", give.format(n=n) + "\n", 1)
+    text = text.replace("SPINS_AND_YIELDS", str(spins + yields)).replace("SPINS", str(spins))
+    text = text.replace("SLEEP", _FUTEX_SLEEP if futex else _LEAVE_SLEEP)
+    text = text.replace("WAKE", _FUTEX_WAKE if futex else "")
+    text = text.replace("FUTEX", str(number))
+    if not futex:
+        text = text.replace("woken:\n  br label %loop\n", "")
+        text = text.replace(", [ %last, %woken ]", "")
+    head = [declare, "declare i32 @sched_yield()"]
+    head += ["declare i64 @syscall(i64, ...)"] if futex else []
+    return "\n".join(head) + text

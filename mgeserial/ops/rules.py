@@ -1,0 +1,92 @@
+"""Small dtype and shape rules that many operator records share, and checks in the user's words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mgeserial.dtypes import DType
+from mgeserial.errors import ShapeError
+from mgeserial.ir.types import Call, DTypes, Shape, ShapeLike, Shapes
+
+__all__ = [
+    "broadcast_shapes",
+    "constant_shape",
+    "dtype_of",
+    "fixed_dtype",
+    "need",
+    "normal_axis",
+    "output_or",
+    "shape_of",
+]
+
+
+def dtype_of(index: int) -> DTypes:
+    """Every output has the element type of input `index`."""
+
+    def rule(call: Call) -> list[DType]:
+        return [call.dtype(index)] * call.count
+
+    return rule
+
+
+def fixed_dtype(*dtypes: DType) -> DTypes:
+    """Outputs have these element types, in order (the last repeats)."""
+
+    def rule(call: Call) -> list[DType]:
+        return [dtypes[min(i, len(dtypes) - 1)] for i in range(call.count)]
+
+    return rule
+
+
+def output_or(index: int) -> DTypes:
+    """The dtype stored with the operator, else that of input `index`."""
+
+    def rule(call: Call) -> list[DType]:
+        return [call.output_dtype or call.dtype(index)] * call.count
+
+    return rule
+
+
+def shape_of(index: int) -> Shapes:
+    """Every output has the shape of input `index`."""
+
+    def rule(call: Call) -> list[ShapeLike]:
+        return [call.inputs[index].shape] * call.count
+
+    return rule
+
+
+def constant_shape(*shape: int) -> Shapes:
+    """Every output has this shape."""
+
+    def rule(call: Call) -> list[ShapeLike]:
+        return [tuple(shape)] * call.count
+
+    return rule
+
+
+def need(condition: bool, message: str) -> None:
+    """Raise a ShapeError with `message` unless `condition` holds.
+
+    The caller's context (operator, name, place in the file, input types) is added by the driver.
+    """
+    if not condition:
+        raise ShapeError(message)
+
+
+def normal_axis(axis: int, rank: int, *, extra: int = 0) -> int:
+    """Axis counted from the front; ShapeError when it is outside -rank..rank-1 (+ `extra`)."""
+    size = rank + extra
+    need(-size <= axis < size, f"axis {axis} is outside a tensor of {rank} dimensions")
+    return axis + size if axis < 0 else axis
+
+
+def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
+    """Common shape of numpy-style broadcasting, aligned at the right."""
+    try:
+        return tuple(int(n) for n in np.broadcast_shapes(*shapes))
+    except ValueError as error:
+        shown = " and ".join(str(s) for s in shapes)
+        raise ShapeError(f"shapes {shown} do not broadcast") from error
