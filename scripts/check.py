@@ -40,7 +40,13 @@ class Arrow:
     in_functions: tuple[str, ...] = ()
 
 
-LEAVES = ("mgeserial._version", "mgeserial.errors", "mgeserial.dtypes", "mgeserial.params")
+LEAVES = (
+    "mgeserial._version",
+    "mgeserial._record",
+    "mgeserial.errors",
+    "mgeserial.dtypes",
+    "mgeserial.params",
+)
 FORMAT = (*LEAVES, "mgeserial.format")
 IR = (*FORMAT, "mgeserial.ir")
 OPS = (*IR, "mgeserial.ops")
@@ -100,7 +106,9 @@ class _Imports(ast.NodeVisitor):
         self._types_only = 0
 
     def _add(self, target: str, line: int) -> None:
-        self.found.append(_Import(target, line, self._functions > 0, self._types_only > 0))
+        found = _Import(target, line, self._functions > 0, self._types_only > 0)
+        if found not in self.found[-1:]:  # several names of one module are one import
+            self.found.append(found)
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:

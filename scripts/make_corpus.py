@@ -33,6 +33,7 @@ MAX_FILE_BYTES = 64 * 1024
 BYTES_PER_FILE = 6 * MAX_BYTES / MAX_FILES
 CATALOGUE = "corpus.toml"
 SPECIAL_KEYS = ("compare", "output_layout", "inputs_missing_in", "testcase_layout", "quant")
+SPECIAL_FILES = ("megengine_answer.npz", "source.v1.mge", "expected.v2.npz", "model.v2nc.mge")
 # What seeing a thing for the first time is worth, by the kind of thing.
 WEIGHTS = {
     "family": 5.0,
@@ -148,7 +149,7 @@ class Candidate:
         return len(self.files) + self.size / BYTES_PER_FILE
 
 
-def _features(name: str, case: Mapping[str, Any]) -> Iterator[str]:
+def _features(name: str, case: Mapping[str, Any], files: Iterable[str]) -> Iterator[str]:
     """What a case covers that another may not; the first word is a key of `WEIGHTS`."""
     family, _, short = name.partition("/")
     yield f"family {family}"
@@ -165,8 +166,7 @@ def _features(name: str, case: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"optimize {option}" for option in case.get("optimize", ()))
     yield from (f"dump {item}" for item in _options(case.get("dump_options", {})))
     yield from (f"special {family} {key}" for key in SPECIAL_KEYS if key in case)
-    if len(set(case.get("expected_files", {}).values())) > 1:
-        yield f"special {family} expected outputs per format"
+    yield from (f"special {family} {file}" for file in SPECIAL_FILES if file in files)
     if family in ("containers", "pickles"):
         yield f"case {name}"  # each is a shape of file of its own
     elif family == "nets":
@@ -190,7 +190,7 @@ def candidates(full: Path) -> list[Candidate]:
             continue
         name = f"{folder.parent.name}/{folder.name}"
         case = json.loads(described.read_text(encoding="utf-8"))
-        features = frozenset(_features(name, case))
+        features = frozenset(_features(name, case, [p.name for p in files]))
         found.append(Candidate(name, folder, case, files, sum(sizes), features))
     return found
 

@@ -134,3 +134,8 @@ def test_no_tests_leaves_out_the_tests_only() -> None:
     names = [name for name, _ in check.steps(fix=False, tests=True)]
     assert names == ["format", "lint", "types", "length", "arrows", "tests"]
     assert [name for name, _ in check.steps(fix=False, tests=False)] == names[:-1]
+
+
+def test_several_names_of_one_module_are_one_finding(tmp_path: Path) -> None:
+    files = {"mgeserial/errors.py": "from mgeserial.format import a, b, c\n"}
+    assert len(check.arrow_violations(_tree(tmp_path, files))) == 1
