@@ -8,10 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from mgeserial.dtypes import Array, DType
 from mgeserial.params import Params
 
 __all__ = [
+    "ABSENT",
     "Call",
     "DTypes",
     "Operator",
@@ -26,6 +29,11 @@ __all__ = [
 # None instead of a shape: not even the rank is known; None as a dimension: that one is not.
 Shape = tuple[int, ...]
 ShapeLike = tuple[int | None, ...] | None
+
+# Stands for a value whose branch of conditional execution is disabled; known by identity. Whoever
+# runs a graph skips operators that read it and gives them absent outputs, unless the record has
+# the tag "reads-absent".
+ABSENT: Array = np.empty(0, dtype=np.uint8)
 
 
 def static(shape: ShapeLike) -> bool:

@@ -1,10 +1,127 @@
-"""Operator records: control."""
+"""Operators about when and where things run: copies, dependencies, assertions, checks of values.
+
+Source: semantics section 15; operators.json.
+"""
 
 from __future__ import annotations
 
+import numpy as np
+
 from mgeserial import params as P
+from mgeserial.dtypes import INT32, Array, DType
+from mgeserial.ir.types import Call, ShapeLike
 from mgeserial.ops import counts
-from mgeserial.ops.registry import Name, OpSpec, V2Id, register
+from mgeserial.ops.numerics import from_real, to_real
+from mgeserial.ops.registry import Gap, Name, OpSpec, V2Id, register
+from mgeserial.ops.rules import constant_shape, dtype_of, fixed_dtype, need, shape_of
+
+_SECTION = "semantics section 15"
+
+
+def _first(call: Call, x: Array, *_others: Array) -> Array:
+    return x
+
+
+def assert_error(expect: Array, get: Array) -> float:
+    """Largest of |expect - get| / max(1, min(|expect|, |get|)), in float64; NaN where one is NaN.
+
+    The error of AssertEqual. Arrays hold real values and have equal shapes. 0 for empty arrays.
+    """
+    left, right = np.asarray(expect, np.float64), np.asarray(get, np.float64)
+    if not left.size:
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        scale = np.maximum(1.0, np.minimum(np.abs(left), np.abs(right)))
+        return float(np.max(np.abs(left - right) / scale))
+
+
+def _assert_equal(call: Call, expect: Array, get: Array, *err: Array) -> Array:
+    """`expect`; the error found is left in `call.state["error"]`, for the session to judge.
+
+    The third input, when stored, is the error that a sub graph computes; its size is one.
+    """
+    if err:
+        values = to_real(err[0], call.dtype(2))
+        error = float(np.max(values)) if values.size else 0.0
+    else:
+        error = assert_error(to_real(expect, call.dtype(0)), to_real(get, call.dtype(1)))
+    call.state["error"] = error
+    return expect
+
+
+def _assert_shapes(call: Call) -> list[ShapeLike]:
+    need(
+        call.shape(0) == call.shape(1),
+        f"expected value has shape {call.shape(0)}, the value checked {call.shape(1)}",
+    )
+    return [call.shape(0)]
+
+
+def _flag(condition: bool) -> Array:
+    return np.array([condition], dtype=np.int32)
+
+
+def _pack_shapes(call: Call) -> list[ShapeLike]:
+    table = call.value(len(call.inputs) - 1)
+    if table is None:
+        return [(None,)]
+    return [(_pack_offsets(call, table)[-1][1],)]
+
+
+def _pack_offsets(call: Call, table: Array) -> list[tuple[int, int]]:
+    """(begin, end) of each packed tensor, in elements; checked against the tensors' sizes."""
+    count = len(call.inputs) - 1
+    numbers = [int(n) for n in table.reshape(-1)]
+    need(
+        count > 0 and len(numbers) == 2 * count,
+        f"the table of {count} tensors needs {2 * count} offsets, got {len(numbers)}",
+    )
+    pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
+    last = 0
+    for i, (begin, end) in enumerate(pairs):
+        size = call.inputs[i].size
+        # Gaps come from alignment, so they are small: a table cannot ask for a huge array.
+        need(
+            last <= begin <= last + 4096 and end - begin == size,
+            f"tensor {i} of {size} elements cannot lie at [{begin}, {end}) after offset {last}",
+        )
+        last = end
+    return pairs
+
+
+def _pack(call: Call, *arrays: Array) -> Array:
+    pairs = _pack_offsets(call, arrays[-1])
+    packed = np.zeros(pairs[-1][1], dtype=call.dtype(0).storage)
+    for array, (begin, end) in zip(arrays, pairs, strict=False):
+        packed[begin:end] = array.reshape(-1)
+    return packed
+
+
+def _check_dtypes(call: Call) -> list[DType]:
+    return [call.dtype(i) for i in range(call.count - 1)] + [INT32]
+
+
+def _check_shapes(call: Call) -> list[ShapeLike]:
+    return [call.inputs[i].shape for i in range(call.count - 1)] + [(1,)]
+
+
+def _check_non_finite(call: Call, *arrays: Array) -> list[Array]:
+    """Scaled copies (where they have ids), then whether any element is infinite or NaN."""
+    reals = [to_real(a, call.dtype(i)) for i, a in enumerate(arrays)]
+    flag = _flag(not all(bool(np.isfinite(r).all()) for r in reals))
+    if len(call.output_types) == 1:
+        return [flag]
+    scale = np.float32(call.param.scale)
+    copies = []
+    for i, (array, real) in enumerate(zip(arrays, reals, strict=True)):
+        scaled = np.where(np.isfinite(real), real * scale, real)
+        copies.append(array if scale == 1 else from_real(scaled, call.dtype(i)))
+    return [*copies, flag]
+
+
+def _check_has_inf(call: Call, x: Array) -> Array:
+    return _flag(bool(np.isinf(to_real(x, call.dtype(0))).any()))
+
 
 IDENTITY = register(
     OpSpec(
@@ -15,7 +132,11 @@ IDENTITY = register(
         v2=(V2Id("Identity", 1, 18434495665359673677),),
         params=(P.Empty,),
         inputs=("x",),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=shape_of(0),
+        reference=_first,
+        partial=True,
+        source=_SECTION,
     )
 )
 
@@ -29,7 +150,11 @@ COPY = register(
         v2=(V2Id("Copy", 1, 3469141309801762118),),
         params=(P.Empty,),
         inputs=("x",),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=shape_of(0),
+        reference=_first,
+        partial=True,
+        source=_SECTION,
     )
 )
 
@@ -42,7 +167,12 @@ SLEEP = register(
         v2=(V2Id("Sleep", 1, 17719793138187536533),),
         params=(P.MGBSleep,),
         inputs=("x",),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=shape_of(0),
+        reference=_first,
+        partial=True,
+        gaps=(Gap("reference", "does not wait: a file cannot stall a run"),),
+        source=_SECTION,
     )
 )
 
@@ -57,7 +187,11 @@ VIRTUAL_DEP = register(
         inputs=("x", "deps"),
         min_inputs=1,
         max_inputs=None,
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=shape_of(0),
+        reference=_first,
+        partial=True,
+        source=_SECTION,
     )
 )
 
@@ -71,7 +205,16 @@ VIRTUAL_GRAD = register(
         v2=(V2Id("VirtualGrad", 1, 2848975186301817720),),
         params=(P.Empty,),
         inputs=("target", "wrt"),
-        source="operators.json",
+        dtypes=dtype_of(1),
+        shapes=shape_of(1),
+        partial=True,
+        gaps=(
+            Gap(
+                "reference",
+                "stands for a gradient that MegEngine derives while it compiles a graph",
+            ),
+        ),
+        source="MegEngine 1.13.0, asked with a graph of one VirtualGrad",
     )
 )
 
@@ -84,7 +227,11 @@ MARK_DYNAMIC_VAR = register(
         v2=(V2Id("MarkDynamicVar", 1, 14283345401061673113),),
         params=(P.Empty,),
         inputs=("x",),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=shape_of(0),
+        reference=_first,
+        partial=True,
+        source=_SECTION,
     )
 )
 
@@ -97,7 +244,11 @@ MARK_NO_BROADCAST_ELEMWISE = register(
         v2=(V2Id("MarkNoBroadcastElemwise", 1, 16263521728381224232),),
         params=(P.Empty,),
         inputs=("x",),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=shape_of(0),
+        reference=_first,
+        partial=True,
+        source=_SECTION,
     )
 )
 
@@ -112,84 +263,11 @@ ASSERT_EQUAL = register(
         params=(P.AssertEqual,),
         inputs=("expect", "get", "err"),
         min_inputs=2,
-        source="operators.json",
-    )
-)
-
-COND_EXEC_MARK = register(
-    OpSpec(
-        name="CondExecMark",
-        runtime_name="CondExecMark",
-        names=(Name("CondExecMark", "v0.3.1", 1854020297800315679),),
-        old_id=7836902283169590051,
-        v2=(V2Id("CondExecMark", 1, 7836902283169590051),),
-        params=(P.CondExecMark,),
-        inputs=("x_0", "ppv"),
-        min_inputs=2,
-        max_inputs=None,
-        output_count=counts.inputs_less_one,
-        source="operators.json",
-    )
-)
-
-COND_EXEC_MARK_IF_NEED = register(
-    OpSpec(
-        name="CondExecMarkIfNeed",
-        runtime_name="CondExecMarkIfNeed",
-        names=(Name("CondExecMarkIfNeed", "v0.3.1", 17404072350271115152),),
-        old_id=13642296160966827450,
-        v2=(V2Id("CondExecMarkIfNeed", 1, 13642296160966827450),),
-        params=(P.CondExecMark,),
-        inputs=("ppv", "x"),
-        source="operators.json",
-    )
-)
-
-COND_EXEC_MERGE = register(
-    OpSpec(
-        name="CondExecMerge",
-        runtime_name="CondExecMerge",
-        names=(Name("CondExecMerge", "v0.3.1", 15630147209821823054),),
-        old_id=5820424135641322045,
-        v2=(V2Id("CondExecMerge", 1, 5820424135641322045),),
-        params=(P.CondExecMerge,),
-        inputs=("branches",),
-        min_inputs=1,
-        max_inputs=None,
-        output_count=counts.merged,
-        source="operators.json",
-    )
-)
-
-# control flow; compiled only with MGB_ENABLE_COND_EXEC
-COND_EXEC_PRED = register(
-    OpSpec(
-        name="CondExecPred",
-        runtime_name="CondExecPred",
-        names=(Name("CondExecPred", "v0.3.1", 12941991949923244539),),
-        old_id=16688842838746557851,
-        v2=(V2Id("CondExecPred", 1, 16688842838746557851),),
-        params=(P.CondExecPred,),
-        inputs=("key_0", "pred"),
-        min_inputs=2,
-        max_inputs=None,
-        output_count=counts.branches,
-        source="operators.json",
-    )
-)
-
-COND_EXEC_PRED_LOGICAL = register(
-    OpSpec(
-        name="CondExecPredLogical",
-        runtime_name="CondExecPredLogical",
-        names=(Name("CondExecPredLogical", "v0.3.1", 10322300688135731056),),
-        old_id=17872418292550929439,
-        v2=(V2Id("CondExecPredLogical", 1, 17872418292550929439),),
-        params=(P.CondExecPredLogical,),
-        inputs=("ppv",),
-        min_inputs=1,
-        max_inputs=None,
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=_assert_shapes,
+        reference=_assert_equal,
+        is_pure=False,
+        source="semantics section 15; its value from dumps with test cases of MegEngine 1.13.0",
     )
 )
 
@@ -205,7 +283,10 @@ PARAM_PACK_CONCAT = register(
         inputs=("tensors", "table"),
         min_inputs=1,
         max_inputs=None,
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=_pack_shapes,
+        reference=_pack,
+        source=_SECTION,
     )
 )
 
@@ -219,7 +300,11 @@ CHECK_HAS_INF = register(
         v2=(),
         params=(P.Empty,),
         inputs=("x",),
-        source="operators.json",
+        dtypes=fixed_dtype(INT32),
+        shapes=constant_shape(1),
+        reference=_check_has_inf,
+        partial=True,
+        source="operators.json; its name",
     )
 )
 
@@ -235,7 +320,11 @@ CHECK_NON_FINITE = register(
         min_inputs=1,
         max_inputs=None,
         output_count=counts.check_non_finite,
-        source="operators.json",
+        dtypes=_check_dtypes,
+        shapes=_check_shapes,
+        reference=_check_non_finite,
+        partial=True,
+        source="semantics section 15; operators.json for the number of outputs",
     )
 )
 
@@ -253,6 +342,7 @@ LOOP = register(
         inputs=("x",),
         min_inputs=0,
         max_inputs=None,
-        source="operators.json",
+        gaps=(Gap("reference", "registered only: no release stores a Loop in a file"),),
+        source="operators.json: registered_names",
     )
 )

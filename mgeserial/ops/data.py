@@ -1,10 +1,79 @@
-"""Operator records: data."""
+"""Operators that bring tensors into a graph: inputs, parameters, constants; and updates of them.
+
+Parameters and constants are what the file stores; inputs are fed by whoever runs the graph.
+Source: FORMAT sections (a), (b), (g); semantics section 15; operators.json.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
 from mgeserial import params as P
+from mgeserial.dtypes import Array, DType
+from mgeserial.errors import UnsupportedError
+from mgeserial.ir.types import Call, ShapeLike
 from mgeserial.ops import counts
-from mgeserial.ops.registry import Name, OpSpec, V2Id, register
+from mgeserial.ops.numerics import computing, narrow, to_real, widen
+from mgeserial.ops.registry import Gap, Name, OpSpec, V2Id, register
+from mgeserial.ops.rules import broadcast_shapes, dtype_of, need, shape_of
+
+_STORED = "FORMAT sections (a), (b) and (g); run by MegEngine 1.13.0"
+_LOOP_BODY = Gap("reference", "part of a Loop's body, which no release stores in a file")
+
+
+def _tensor_dtypes(call: Call) -> list[DType]:
+    return [tensor.dtype for tensor in call.tensors]
+
+
+def _tensor_shapes(call: Call) -> list[ShapeLike]:
+    return [tuple(tensor.shape) for tensor in call.tensors]
+
+
+def _tensor_values(call: Call) -> tuple[Array, ...]:
+    return tuple(tensor.numpy() for tensor in call.tensors)
+
+
+def _input_shapes(call: Call) -> list[ShapeLike]:
+    # A stored shape of length 0 says "any shape": 0-d tensors do not exist.
+    shape = tuple(call.tensors[0].shape)
+    return [shape or None]
+
+
+def _scalar(value: P.PersistentDTypeScalar) -> float:
+    """Number held by the 4 bytes of a scalar in a parameter table."""
+    dtype = DType(value.dtype)
+    if not (dtype.is_float or dtype.is_integer) or dtype.is_lowbit:
+        raise UnsupportedError(f"a scalar of type {dtype.name} is not understood")
+    raw = np.frombuffer(bytes(value.storage), dtype=dtype.storage, count=1)
+    return float(to_real(raw, dtype)[0])
+
+
+def _add_update(call: Call, dest: Array, delta: Array) -> Array:
+    """alpha * dest + beta * delta + bias; `dest` goes on from the last run's result."""
+    dtype = call.dtype(0)
+    now = call.state.get("dest", dest)
+    if now.shape != dest.shape:
+        now = dest
+    alpha, beta, bias = (_scalar(s) for s in (call.param.alpha, call.param.beta, call.param.bias))
+    kind: Any = computing(dtype).type
+    left: npt.NDArray[Any] = widen(now, dtype)
+    right: npt.NDArray[Any] = widen(delta, call.dtype(1))
+    result = narrow(kind(alpha) * left + kind(beta) * right + kind(bias), dtype)
+    call.state["dest"] = result
+    return result
+
+
+def _update_shapes(call: Call) -> list[ShapeLike]:
+    dest, delta = call.shape(0), call.shape(1)
+    need(
+        broadcast_shapes([dest, delta]) == dest,
+        f"the update must broadcast to the parameter's shape {dest}, got {delta}",
+    )
+    return [dest]
+
 
 # The only graph input operator. In v1 has tensors[0].data_size == 0 / absent unless
 # dump_default_value.
@@ -20,7 +89,11 @@ HOST2_DEVICE_COPY = register(
         ),
         params=(P.Host2DeviceCopy,),
         tensors=1,
-        source="operators.json",
+        dtypes=_tensor_dtypes,
+        shapes=_input_shapes,
+        is_pure=False,
+        tags=frozenset({"input"}),
+        source="FORMAT sections (a) and (f): its tensor names the input; the session feeds it",
     )
 )
 
@@ -33,7 +106,10 @@ SHARED_DEVICE_TENSOR = register(
         old_id=6084106446169059487,
         v2=(V2Id("SharedDeviceTensor", 1, 6084106446169059487),),
         tensors=1,
-        source="operators.json",
+        dtypes=_tensor_dtypes,
+        shapes=_tensor_shapes,
+        reference=_tensor_values,
+        source=_STORED,
     )
 )
 
@@ -49,7 +125,10 @@ SHARED_DEVICE_TENSOR_WITH_FORMAT = register(
         ),
         tensors=1,
         blobs=None,
-        source="operators.json",
+        dtypes=_tensor_dtypes,
+        shapes=_tensor_shapes,
+        reference=_tensor_values,
+        source=_STORED,
     )
 )
 
@@ -62,7 +141,10 @@ VOLATILE_SHARED_DEVICE_TENSOR = register(
         old_id=8659013329736868280,
         v2=(V2Id("VolatileSharedDeviceTensor", 1, 8659013329736868280),),
         tensors=1,
-        source="operators.json",
+        dtypes=_tensor_dtypes,
+        shapes=_tensor_shapes,
+        reference=_tensor_values,
+        source=_STORED,
     )
 )
 
@@ -79,7 +161,10 @@ IMMUTABLE_TENSOR = register(
             V2Id("ImmutableTensor", 2, 6977527550664090289, since="v1.10.0"),
         ),
         tensors=1,
-        source="operators.json",
+        dtypes=_tensor_dtypes,
+        shapes=_tensor_shapes,
+        reference=_tensor_values,
+        source=_STORED,
     )
 )
 
@@ -97,7 +182,10 @@ MULTIPLE_DEVICE_TENSOR_HOLDER = register(
         output_count=counts.tensors,
         tensors=None,
         blobs=None,
-        source="operators.json",
+        dtypes=_tensor_dtypes,
+        shapes=_tensor_shapes,
+        reference=_tensor_values,
+        source=_STORED,
     )
 )
 
@@ -114,7 +202,10 @@ MULTIPLE_DEVICE_TENSOR_WITH_FORMAT_HOLDER = register(
         output_count=counts.tensors,
         tensors=None,
         blobs=None,
-        source="operators.json",
+        dtypes=_tensor_dtypes,
+        shapes=_tensor_shapes,
+        reference=_tensor_values,
+        source=_STORED,
     )
 )
 
@@ -127,7 +218,11 @@ PERSISTENT_OUTPUT_STORAGE = register(
         v2=(V2Id("PersistentOutputStorage", 1, 3075992660344587810),),
         params=(P.PersistentOutputStorage,),
         inputs=("x",),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=shape_of(0),
+        reference=lambda call, x: x,
+        partial=True,
+        source="semantics section 15",
     )
 )
 
@@ -144,7 +239,8 @@ COUNTER_PROVIDER = register(
         inputs=("x",),
         min_inputs=0,
         max_inputs=None,
-        source="operators.json",
+        gaps=(_LOOP_BODY,),
+        source="operators.json; semantics section 15",
     )
 )
 
@@ -161,7 +257,8 @@ INPUT_MAKER = register(
         inputs=("x",),
         min_inputs=0,
         max_inputs=None,
-        source="operators.json",
+        gaps=(_LOOP_BODY,),
+        source="operators.json; semantics section 15",
     )
 )
 
@@ -175,6 +272,11 @@ ADD_UPDATE = register(
         v2=(V2Id("AddUpdate", 1, 14265630238272151429),),
         params=(P.MGBAddUpdate,),
         inputs=("dest", "delta"),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=_update_shapes,
+        reference=_add_update,
+        is_pure=False,
+        gaps=(Gap("reference", "other readers of the updated parameter see its stored value"),),
+        source="semantics section 15",
     )
 )

@@ -47,15 +47,16 @@ __all__ = [
 
 # Modules of this package that register operators; loaded together when the first id is looked up.
 FAMILIES = (
-    "data", "control", "elemwise", "multitype", "typecvt", "fakequant", "conv", "conv3d", "convgrad", "local",
-    "deformable", "relayout", "pooling", "norm", "normgrad", "reduce", "sorting", "linalg", "shape", "indexing",
-    "mesh", "resize", "warp", "roi", "color", "image", "recurrent", "attention", "random", "external",
+    "data", "control", "condexec", "elemwise", "multitype", "typecvt", "fakequant", "conv",
+    "conv3d", "convgrad", "local", "deformable", "relayout", "pooling", "norm", "normgrad",
+    "reduce", "sorting", "linalg", "shape", "indexing", "mesh", "resize", "warp", "roi",
+    "color", "image", "recurrent", "attention", "random", "external",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name the operator was registered under, with its persist id and the releases that used it."""
+    """A name the operator was registered under, its persist id and the releases that used it."""
 
     name: str
     since: str
@@ -218,7 +219,7 @@ def _ids(spec: OpSpec) -> set[int]:
 
 
 def _load() -> None:
-    global _loaded  # noqa: PLW0603 - the families register themselves once
+    global _loaded
     if not _loaded:
         _loaded = True
         for family in FAMILIES:
