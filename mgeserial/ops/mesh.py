@@ -1,9 +1,19 @@
-"""Operator records: mesh."""
+"""Selections by the outer product of 1-d indices, for the whole tensor or per batch element."""
 
 from __future__ import annotations
 
 from mgeserial import params as P
+from mgeserial.ops.indexdesc import Kind
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
+from mgeserial.ops.rules import dtype_of
+from mgeserial.ops.selection import (
+    accumulate_dtypes,
+    put,
+    put_shapes,
+    same_dtypes,
+    take,
+    take_shapes,
+)
 
 MESH_INDEXING = register(
     OpSpec(
@@ -13,10 +23,14 @@ MESH_INDEXING = register(
         old_id=11933096046928722619,
         v2=(V2Id("MeshIndexing", 1, 11933096046928722619),),
         params=(P.IndexDescMaskDump,),
-        inputs=("x", "then"),
+        inputs=("x", "index"),
         min_inputs=1,
         max_inputs=None,
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=take_shapes(Kind.MESH),
+        reference=take(Kind.MESH),
+        partial=True,
+        source="semantics section 9, operators.json",
     )
 )
 
@@ -28,10 +42,14 @@ INCR_MESH_INDEXING = register(
         old_id=17037093325070309126,
         v2=(V2Id("IncrMeshIndexing", 1, 17037093325070309126),),
         params=(P.IndexDescMaskDump,),
-        inputs=("x", "value", "then"),
+        inputs=("x", "value", "index"),
         min_inputs=2,
         max_inputs=None,
-        source="operators.json",
+        dtypes=accumulate_dtypes,
+        shapes=put_shapes(Kind.MESH),
+        reference=put(Kind.MESH, add=True),
+        partial=True,
+        source="semantics section 9, operators.json",
     )
 )
 
@@ -43,10 +61,14 @@ SET_MESH_INDEXING = register(
         old_id=13025051573912188702,
         v2=(V2Id("SetMeshIndexing", 1, 13025051573912188702),),
         params=(P.IndexDescMaskDump,),
-        inputs=("x", "value", "then"),
+        inputs=("x", "value", "index"),
         min_inputs=2,
         max_inputs=None,
-        source="operators.json",
+        dtypes=same_dtypes,
+        shapes=put_shapes(Kind.MESH),
+        reference=put(Kind.MESH, add=False),
+        partial=True,
+        source="semantics section 9, operators.json",
     )
 )
 
@@ -58,10 +80,14 @@ BATCHED_MESH_INDEXING = register(
         old_id=11312068495573447999,
         v2=(V2Id("BatchedMeshIndexing", 1, 11312068495573447999),),
         params=(P.IndexDescMaskDump,),
-        inputs=("x", "then"),
+        inputs=("x", "index"),
         min_inputs=1,
         max_inputs=None,
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=take_shapes(Kind.BATCHED_MESH),
+        reference=take(Kind.BATCHED_MESH),
+        partial=True,
+        source="semantics section 9, operators.json",
     )
 )
 
@@ -73,10 +99,14 @@ BATCHED_INCR_MESH_INDEXING = register(
         old_id=2893979218370920768,
         v2=(V2Id("BatchedIncrMeshIndexing", 1, 2893979218370920768),),
         params=(P.IndexDescMaskDump,),
-        inputs=("x", "value", "then"),
+        inputs=("x", "value", "index"),
         min_inputs=2,
         max_inputs=None,
-        source="operators.json",
+        dtypes=accumulate_dtypes,
+        shapes=put_shapes(Kind.BATCHED_MESH),
+        reference=put(Kind.BATCHED_MESH, add=True),
+        partial=True,
+        source="semantics section 9, operators.json",
     )
 )
 
@@ -88,9 +118,13 @@ BATCHED_SET_MESH_INDEXING = register(
         old_id=488662674603728072,
         v2=(V2Id("BatchedSetMeshIndexing", 1, 488662674603728072),),
         params=(P.IndexDescMaskDump,),
-        inputs=("x", "value", "then"),
+        inputs=("x", "value", "index"),
         min_inputs=2,
         max_inputs=None,
-        source="operators.json",
+        dtypes=same_dtypes,
+        shapes=put_shapes(Kind.BATCHED_MESH),
+        reference=put(Kind.BATCHED_MESH, add=False),
+        partial=True,
+        source="semantics section 9, operators.json",
     )
 )

@@ -1,0 +1,116 @@
+"""Inputs that say a shape or a number: known ahead of a run, or read while it runs.
+
+Shape operands are 1-d integer tensors, numbers are tensors of one element. A shape rule sees them
+as `call.value(i)`; reference code makes the same call from its arrays (`during`) so that the rule
+that infers a shape is also the one that is followed.
+
+Source: semantics sections 1 and 9; tensors have at most 7 dimensions.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from mgeserial.dtypes import Array
+from mgeserial.errors import ShapeError
+from mgeserial.ir.types import Call, Shape, ShapeLike, TensorType, static
+from mgeserial.ops.rules import need
+
+__all__ = ["MAX_RANK", "as_index", "dims", "during", "integers", "number", "ruled_shape", "unknown"]
+
+MAX_RANK = 7
+# No tensor of a model comes near this; a larger product is a broken or hostile shape operand.
+_MOST_ELEMENTS = 1 << 40
+
+
+def during(call: Call, *arrays: Array) -> Call:
+    """The call with the arrays of a run: their shapes as input shapes, themselves as values."""
+    types = tuple(
+        TensorType(t.dtype, tuple(int(n) for n in a.shape))
+        for t, a in zip(call.inputs, arrays, strict=True)
+    )
+    return call.replace(inputs=types, values=arrays)
+
+
+def ruled_shape(call: Call, *arrays: Array) -> Shape:
+    """Shape of output 0 that the operator's own shape rule finds from the arrays of a run."""
+    rule = call.op.shapes
+    if rule is None:
+        raise ShapeError(f"{call.op.name} has no shape rule")
+    found = rule(during(call, *arrays))[0]
+    return TensorType(call.inputs[0].dtype, found).dims
+
+
+def unknown(rank: int | None) -> ShapeLike:
+    """A shape of which only the rank, or nothing, is known."""
+    return None if rank is None else (None,) * rank
+
+
+def integers(call: Call, index: int) -> tuple[int, ...] | None:
+    """The elements of a 1-d integer input; None when its value is not known.
+
+    Raises:
+        ShapeError: It is not an integer type, not 1-d, or too long for a shape.
+    """
+    given = call.inputs[index]
+    need(given.dtype.is_integer, f"input {index} must hold integers, got {given.dtype}")
+    value = call.value(index)
+    if value is None:
+        return None
+    need(value.ndim <= 1, f"input {index} must have 1 dimension, got shape {value.shape}")
+    need(value.size <= MAX_RANK, f"input {index} has {value.size} numbers, at most {MAX_RANK} fit")
+    return tuple(int(v) for v in value.reshape(-1))
+
+
+def number(call: Call, index: int) -> int | None:
+    """The one integer of an input; None when its value is not known.
+
+    Raises:
+        ShapeError: It is not an integer type or has another number of elements.
+    """
+    shape = call.inputs[index].shape
+    if static(shape):
+        size = call.inputs[index].size
+        need(size == 1, f"input {index} must be one number, got {size}")
+    found = integers(call, index)
+    return None if found is None else found[0]
+
+
+def dims(call: Call, index: int, *, count: int | None = None) -> ShapeLike:
+    """The shape that an input says; dimensions are None where its value is not known.
+
+    Args:
+        call: The call.
+        index: The input with the dimensions.
+        count: How many dimensions the operator wants; None: any number.
+
+    Raises:
+        ShapeError: It is not a shape, or one of another rank than wanted.
+    """
+    found = integers(call, index)
+    if found is None:
+        shape = call.inputs[index].shape
+        length = shape[0] if shape is not None and len(shape) == 1 else None
+        _check_count(index, count, length)
+        return unknown(count if length is None else length)
+    _check_count(index, count, len(found))
+    need(all(n >= 0 for n in found), f"input {index} says the shape {found}: below zero")
+    need(math.prod(found) <= _MOST_ELEMENTS, f"input {index} says the shape {found}: too large")
+    return found
+
+
+def _check_count(index: int, count: int | None, length: int | None) -> None:
+    if length is None:
+        return
+    need(
+        1 <= length <= MAX_RANK and (count is None or length == count),
+        f"input {index} must say {count or f'1 to {MAX_RANK}'} dimensions, got {length}",
+    )
+
+
+def as_index(array: Array) -> npt.NDArray[np.intp]:
+    """An integer array as numpy's indexing wants it."""
+    return array.astype(np.intp, copy=False)
