@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from mgeserial._record import Params
 from mgeserial.errors import GraphError
 from mgeserial.ir.types import DTypes, Reference, Shapes
-from mgeserial.params import Params
 
 __all__ = [
     "FAMILIES",
@@ -49,7 +49,7 @@ __all__ = [
 FAMILIES = (
     "data", "control", "condexec", "elemwise", "multitype", "typecvt", "fakequant", "conv",
     "conv3d", "convgrad", "local", "deformable", "relayout", "pooling", "norm", "normgrad",
-    "reduce", "sorting", "linalg", "shape", "indexing", "mesh", "resize", "warp", "roi",
+    "reduce", "sorting", "linalg", "shape", "create", "padding", "indexing", "mesh", "resize", "warp", "roi",
     "color", "image", "recurrent", "attention", "random", "external",
 )  # fmt: skip
 

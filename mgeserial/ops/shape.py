@@ -1,10 +1,208 @@
-"""Operator records: shape."""
+"""Shapes changed or read without a change of elements: reshape, broadcast, axes, concat, split.
+
+Shape rules take partly known shapes. Results are views of the input where numpy allows it.
+"""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from mgeserial import params as P
+from mgeserial.dtypes import INT32, Array, DType
+from mgeserial.ir.types import Call, Shape, ShapeLike, TensorType, static
 from mgeserial.ops import counts
+from mgeserial.ops.operands import MAX_RANK, dims, during, number, ruled_shape
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
+from mgeserial.ops.rules import broadcast_shapes, dtype_of, fixed_dtype, need, normal_axis
+
+_NO_AXIS = MAX_RANK  # OptionalAxisV1: the number that stands for "none"
+
+
+def _reshape_shapes(call: Call) -> list[ShapeLike]:
+    wanted, given = dims(call, 1), call.inputs[0].shape
+    if wanted is None:
+        return [None]
+    if call.param.axis != _NO_AXIS:
+        axis = normal_axis(call.param.axis, len(wanted))
+        wanted = (*wanted[:axis], None, *wanted[axis + 1 :])
+        if static(given):
+            wanted = _with_inferred(wanted, axis, call.shape(0))
+    if static(wanted) and static(given):
+        want, have = TensorType(call.dtype(0), wanted).size, call.inputs[0].size
+        need(
+            want == have,
+            f"shape {given} has {have} elements, the wanted {wanted} {want}: no reshape",
+        )
+    return [wanted]
+
+
+def _with_inferred(
+    wanted: tuple[int | None, ...], axis: int, given: Shape
+) -> tuple[int | None, ...]:
+    """The wanted shape with dimension `axis` filled in where all others are known."""
+    others = [n for i, n in enumerate(wanted) if i != axis]
+    if any(n is None for n in others):
+        return wanted
+    rest, size = math.prod(n or 0 for n in others), math.prod(given)
+    need(
+        rest > 0 and size % rest == 0,
+        f"{size} elements of shape {given} do not divide by the {rest} of the other dimensions",
+    )
+    return (*wanted[:axis], size // rest, *wanted[axis + 1 :])
+
+
+def _reshape(call: Call, x: Array, shape: Array) -> Array:
+    return x.reshape(ruled_shape(call, x, shape))
+
+
+def _broadcast_shapes(call: Call) -> list[ShapeLike]:
+    wanted, given = dims(call, 1), call.inputs[0].shape
+    if wanted is None or given is None:
+        return [wanted]
+    need(len(given) <= len(wanted), f"shape {given} has more dimensions than its target {wanted}")
+    for have, want in zip(reversed(given), reversed(wanted), strict=False):
+        need(
+            have in (1, None, want) or want is None,
+            f"shape {given} does not broadcast to {wanted}",
+        )
+    return [wanted]
+
+
+def _broadcast(call: Call, x: Array, shape: Array) -> Array:
+    return np.broadcast_to(x, ruled_shape(call, x, shape))
+
+
+def _dimshuffle_shapes(call: Call) -> list[ShapeLike]:
+    pattern, given = call.param.pattern, call.inputs[0].shape
+    need(len(pattern) > 0, "the pattern has no entries")
+    if given is None:
+        return [(None,) * len(pattern)]
+    rank = len(given)
+    need(
+        call.param.ndim in (0, rank),
+        f"the pattern is for {call.param.ndim} dimensions, got shape {given}",
+    )
+    used = [axis for axis in pattern if axis != -1]
+    need(
+        all(0 <= axis < rank for axis in used) and len(set(used)) == len(used),
+        f"the pattern {tuple(pattern)} does not fit {rank} dimensions",
+    )
+    for axis in set(range(rank)) - set(used):
+        need(given[axis] in (1, None), f"axis {axis} of length {given[axis]} cannot be dropped")
+    return [tuple(1 if axis == -1 else given[axis] for axis in pattern)]
+
+
+def _dimshuffle(call: Call, x: Array) -> Array:
+    shape = ruled_shape(call, x)
+    used = [axis for axis in call.param.pattern if axis != -1]
+    dropped = sorted(set(range(x.ndim)) - set(used))
+    return x.transpose(*dropped, *used).reshape(shape)
+
+
+def _add_remove_shapes(call: Call) -> list[ShapeLike]:
+    given = call.inputs[0].shape
+    if given is None:
+        return [None]
+    shape = list(given)
+    for item in call.param.desc:
+        if item.method == P.AxisDescMethod.ADD_1:
+            shape.insert(normal_axis(item.axis, len(shape), extra=1), 1)
+            continue
+        need(item.method == P.AxisDescMethod.REMOVE, f"method {item.method} is not known")
+        axis = normal_axis(item.axis, len(shape))
+        need(shape[axis] in (1, None), f"axis {axis} of length {shape[axis]} cannot be removed")
+        if len(shape) > 1:
+            del shape[axis]
+        else:
+            shape = [1]
+    need(len(shape) <= MAX_RANK, f"the result would have {len(shape)} dimensions, not {MAX_RANK}")
+    return [tuple(shape)]
+
+
+def _add_remove(call: Call, x: Array) -> Array:
+    return x.reshape(ruled_shape(call, x))
+
+
+def _concat_dtypes(call: Call) -> list[DType]:
+    for index in range(1, len(call.inputs)):
+        need(
+            call.dtype(index) == call.dtype(0),
+            f"all inputs must be {call.dtype(0)}, input {index} is {call.dtype(index)}",
+        )
+    return [call.dtype(0)]
+
+
+def _concat_shapes(call: Call) -> list[ShapeLike]:
+    known = [t.shape for t in call.inputs if t.shape is not None]
+    if not known:
+        return [None]
+    rank = len(known[0])
+    axis = normal_axis(call.param.axis, rank)
+    result = list(known[0])
+    for shape in known[1:]:
+        need(len(shape) == rank, f"shapes {known[0]} and {shape} differ in rank")
+        for i, n in enumerate(shape):
+            if i == axis:
+                continue
+            need(
+                result[i] is None or n is None or result[i] == n,
+                f"shapes {known[0]} and {shape} differ outside axis {axis}",
+            )
+            result[i] = n if result[i] is None else result[i]
+    lengths = [shape[axis] for shape in known]
+    whole = len(known) == len(call.inputs) and all(n is not None for n in lengths)
+    result[axis] = sum(n or 0 for n in lengths) if whole else None
+    return [tuple(result)]
+
+
+def _concat(call: Call, *arrays: Array) -> Array:
+    return np.concatenate(arrays, axis=call.param.axis)
+
+
+def _split_shapes(call: Call) -> list[ShapeLike]:
+    given = call.inputs[0].shape
+    sizes = [number(call, i) for i in range(1, len(call.inputs))]
+    if given is None:
+        return [None] * len(sizes)
+    axis = normal_axis(call.param.axis, len(given))
+    need(all(n is None or n >= 0 for n in sizes), f"sizes {sizes} of the parts: below zero")
+    if given[axis] is not None and None not in sizes:
+        need(
+            sum(n or 0 for n in sizes) == given[axis],
+            f"sizes {sizes} do not add up to axis {axis} of length {given[axis]}",
+        )
+    return [(*given[:axis], n, *given[axis + 1 :]) for n in sizes]
+
+
+def _split(call: Call, x: Array, *sizes: Array) -> list[Array]:
+    shapes = _split_shapes(during(call, x, *sizes))
+    axis = normal_axis(call.param.axis, x.ndim)
+    lengths = [TensorType(call.dtype(0), s).dims[axis] for s in shapes]
+    return np.split(x, np.cumsum(lengths[:-1]), axis=axis)
+
+
+def _get_var_shape_shapes(call: Call) -> list[ShapeLike]:
+    ranks = [None if t.shape is None else len(t.shape) for t in call.inputs]
+    axis = call.param.axis
+    if any(rank is None for rank in ranks):
+        return [(None,) if axis == _NO_AXIS else (1,)]
+    rank = max(n for n in ranks if n is not None)
+    if axis == _NO_AXIS:
+        return [(rank,)]
+    normal_axis(axis, rank)
+    return [(1,)]
+
+
+def _get_var_shape(call: Call, *arrays: Array) -> Array:
+    # Known ahead of a run from the types alone: elements are not looked at.
+    shapes = [t.dims if t.is_static else a.shape for t, a in zip(call.inputs, arrays, strict=True)]
+    shape = broadcast_shapes(shapes)
+    if call.param.axis != _NO_AXIS:
+        shape = (shape[normal_axis(call.param.axis, len(shape))],)
+    return np.array(shape, dtype=np.int32)
+
 
 RESHAPE = register(
     OpSpec(
@@ -15,7 +213,11 @@ RESHAPE = register(
         v2=(V2Id("ReshapeV1", 1, 13416951895346073752),),
         params=(P.OptionalAxisV1,),
         inputs=("x", "shape"),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=_reshape_shapes,
+        reference=_reshape,
+        partial=True,
+        source="semantics section 9, operators.json",
     )
 )
 
@@ -28,7 +230,11 @@ BROADCAST = register(
         v2=(V2Id("Broadcast", 1, 7936973888418590970),),
         params=(P.Empty,),
         inputs=("x", "shape"),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=_broadcast_shapes,
+        reference=_broadcast,
+        partial=True,
+        source="semantics section 9, operators.json",
     )
 )
 
@@ -41,7 +247,11 @@ DIMSHUFFLE = register(
         v2=(V2Id("Dimshuffle", 1, 12661883266288314988),),
         params=(P.Dimshuffle,),
         inputs=("x",),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=_dimshuffle_shapes,
+        reference=_dimshuffle,
+        partial=True,
+        source="semantics section 9, operators.json",
     )
 )
 
@@ -54,7 +264,11 @@ AXIS_ADD_REMOVE = register(
         v2=(V2Id("AxisAddRemove", 1, 16635466391166707394),),
         params=(P.AxisAddRemove,),
         inputs=("x",),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=_add_remove_shapes,
+        reference=_add_remove,
+        partial=True,
+        source="semantics section 9, operators.json",
     )
 )
 
@@ -66,10 +280,14 @@ CONCAT = register(
         old_id=9254494158825588843,
         v2=(V2Id("Concat", 1, 9254494158825588843),),
         params=(P.Axis,),
-        inputs=("x0", "x1"),
+        inputs=("x",),
         min_inputs=1,
         max_inputs=None,
-        source="operators.json",
+        dtypes=_concat_dtypes,
+        shapes=_concat_shapes,
+        reference=_concat,
+        partial=True,
+        source="semantics section 9, operators.json",
     )
 )
 
@@ -81,11 +299,16 @@ SPLIT = register(
         old_id=3888906695511029191,
         v2=(V2Id("Split", 1, 3888906695511029191),),
         params=(P.Axis,),
-        inputs=("x", "size_0", "size_1"),
+        inputs=("x", "size"),
+        outputs=("part",),
         min_inputs=2,
         max_inputs=None,
         output_count=counts.inputs_less_one,
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=_split_shapes,
+        reference=_split,
+        partial=True,
+        source="semantics section 9, operators.json",
     )
 )
 
@@ -97,127 +320,14 @@ GET_VAR_SHAPE = register(
         old_id=1191858899092043317,
         v2=(V2Id("GetVarShapeV1", 1, 1191858899092043317),),
         params=(P.OptionalAxisV1,),
-        inputs=("x0", "x1"),
+        inputs=("x",),
         min_inputs=1,
         max_inputs=None,
-        source="operators.json",
-    )
-)
-
-LINSPACE = register(
-    OpSpec(
-        name="Linspace",
-        runtime_name="Linspace",
-        names=(Name("Linspace", "v0.3.1", 16502420122900532397),),
-        old_id=5790229234089783718,
-        v2=(V2Id("Linspace", 1, 5790229234089783718),),
-        params=(P.Linspace,),
-        inputs=("start", "stop", "num"),
-        source="operators.json",
-    )
-)
-
-EYE = register(
-    OpSpec(
-        name="Eye",
-        runtime_name="Eye",
-        names=(Name("Eye", "v0.3.1", 5478303782874675494),),
-        old_id=7647302513250927550,
-        v2=(V2Id("Eye", 1, 7647302513250927550),),
-        params=(P.Eye,),
-        inputs=("shape",),
-        source="operators.json",
-    )
-)
-
-# uninitialised tensor
-ALLOC = register(
-    OpSpec(
-        name="Alloc",
-        runtime_name="Alloc",
-        names=(Name("Alloc", "v0.3.1", 1483949363830661953),),
-        old_id=18066725298356410135,
-        v2=(V2Id("Alloc", 1, 18066725298356410135),),
-        params=(P.DType,),
-        inputs=("shape",),
-        source="operators.json",
-    )
-)
-
-DIAG = register(
-    OpSpec(
-        name="Diag",
-        runtime_name="Diag",
-        names=(Name("Diag", "v1.8.0", 4968175436772524515),),
-        old_id=12690908018650202336,
-        v2=(V2Id("Diag", 1, 12690908018650202336),),
-        params=(P.Diag,),
-        inputs=("x",),
-        source="operators.json",
-    )
-)
-
-DIAG_BACKWARD = register(
-    OpSpec(
-        name="DiagBackward",
-        runtime_name="DiagBackward",
-        names=(Name("DiagBackward", "v1.8.0", 15038791977102327311),),
-        old_id=7184430178028550410,
-        v2=(V2Id("DiagBackward", 1, 7184430178028550410),),
-        params=(P.Diag,),
-        inputs=("shape", "diff"),
-        source="operators.json",
-    )
-)
-
-PADDING = register(
-    OpSpec(
-        name="Padding",
-        runtime_name="PaddingForward",
-        names=(Name("Padding", "v1.6.0", 9900607576573363837),),
-        old_id=8595819172804097094,
-        v2=(V2Id("Padding", 1, 8595819172804097094),),
-        params=(P.Padding,),
-        inputs=("x",),
-        source="operators.json",
-    )
-)
-
-PADDING_BACKWARD = register(
-    OpSpec(
-        name="PaddingBackward",
-        runtime_name="PaddingBackward",
-        names=(Name("PaddingBackward", "v1.6.0", 16342423536234022271),),
-        old_id=4663564796686379785,
-        v2=(V2Id("PaddingBackward", 1, 4663564796686379785),),
-        params=(P.Padding,),
-        inputs=("dy", "x_for_shape"),
-        source="operators.json",
-    )
-)
-
-FLIP = register(
-    OpSpec(
-        name="Flip",
-        runtime_name="Flip",
-        names=(Name("Flip", "v1.13.2", 2617023249313293961),),
-        old_id=16224987965648499016,
-        v2=(V2Id("Flip", 1, 16224987965648499016),),
-        params=(P.Flip,),
-        inputs=("src",),
-        source="operators.json",
-    )
-)
-
-ROTATE = register(
-    OpSpec(
-        name="Rotate",
-        runtime_name="Rotate",
-        names=(Name("Rotate", "v0.3.1", 49082319760777778),),
-        old_id=8645455572867189878,
-        v2=(V2Id("Rotate", 1, 8645455572867189878),),
-        params=(P.Rotate,),
-        inputs=("src",),
-        source="operators.json",
+        outputs=("shape",),
+        dtypes=fixed_dtype(INT32),
+        shapes=_get_var_shape_shapes,
+        reference=_get_var_shape,
+        partial=True,
+        source="semantics section 9, operators.json",
     )
 )
