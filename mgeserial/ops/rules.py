@@ -11,6 +11,7 @@ from mgeserial.errors import ShapeError
 from mgeserial.ir.types import Call, DTypes, Shape, ShapeLike, Shapes
 
 __all__ = [
+    "broadcast_known",
     "broadcast_shapes",
     "constant_shape",
     "dtype_of",
@@ -90,3 +91,22 @@ def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
     except ValueError as error:
         shown = " and ".join(str(s) for s in shapes)
         raise ShapeError(f"shapes {shown} do not broadcast") from error
+
+
+def broadcast_known(shapes: Sequence[ShapeLike]) -> ShapeLike:
+    """`broadcast_shapes` where some dimensions, or whole shapes, are not known yet.
+
+    A dimension of the result is known when one operand has more than 1 there, or all are known.
+
+    Raises:
+        ShapeError: Known dimensions do not fit.
+    """
+    known = [s for s in shapes if s is not None]
+    if len(known) < len(shapes):
+        return None
+    rank = max(len(s) for s in known)
+    padded = [(1,) * (rank - len(s)) + s for s in known]
+    # Unknown dimensions count as 1 for the check; what they turn out to be is checked when run.
+    fixed = broadcast_shapes([tuple(1 if n is None else n for n in s) for s in padded])
+    open_axes = [any(s[i] is None for s in padded) for i in range(rank)]
+    return tuple(None if hole and n == 1 else n for n, hole in zip(fixed, open_axes, strict=True))
