@@ -67,7 +67,7 @@ class Record:
     def _compared(self) -> tuple[str, ...]:
         return self.FIELDS
 
-    def items(self) -> Iterator[tuple[str, Any]]:
+    def as_items(self) -> Iterator[tuple[str, Any]]:
         """(name, value) of each field in the schema's order."""
         for name in self.FIELDS:
             yield name, getattr(self, name)
@@ -77,7 +77,7 @@ class Record:
         return type(self)(**{**{n: getattr(self, n) for n in self._compared()}, **changes})
 
     def __repr__(self) -> str:
-        parts = [f"{n}={_show(v)}" for n, v in self.items()]
+        parts = [f"{n}={_show(v)}" for n, v in self.as_items()]
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -90,7 +90,7 @@ def _remake(cls: type[Record], values: dict[str, Any]) -> Record:
 
 def _same(a: object, b: object) -> bool:
     # NaN defaults compare equal to themselves: records are data, not arithmetic.
-    return a == b or (a != a and b != b)  # noqa: PLR0124
+    return a == b or (a != a and b != b)
 
 
 def _show(value: object) -> str:
@@ -112,10 +112,13 @@ class Params(Record):
     TABLE: ClassVar[str] = ""
     extra: Any
 
+    def __init__(self, *, extra: object = None) -> None:
+        set_field(self, "extra", extra)
+
     def _compared(self) -> tuple[str, ...]:
         return (*self.FIELDS, "extra")
 
     def __repr__(self) -> str:
         default = type(self)()
-        parts = [f"{n}={_show(v)}" for n, v in self.items() if not _same(v, getattr(default, n))]
+        parts = [f"{n}={_show(v)}" for n, v in self.as_items() if not _same(v, getattr(default, n))]
         return f"{type(self).__name__}({', '.join(parts)})"

@@ -179,7 +179,7 @@ class DType:
         return self.bits < 8
 
     def nbytes(self, shape: Sequence[int], *, row_packed: bool = True) -> int:
-        """Bytes of a tensor of this shape in a file; `row_packed=False` for releases before v1.5.0."""
+        """Bytes of a tensor in a file; `row_packed=False` for releases before v1.5.0."""
         count = math.prod(shape)
         if not self.is_lowbit:
             return count * self.bits // 8

@@ -36,7 +36,8 @@ the float32 nearest to the schema's decimal, as files mean them.
 from __future__ import annotations
 
 from mgeserial._record import Params, Record, SchemaEnum, SchemaFlag, set_field
-from mgeserial.dtypes import FLOAT32, DType as ElementDType, DTypeEnum
+from mgeserial.dtypes import FLOAT32, DTypeEnum
+from mgeserial.dtypes import DType as ElementDType
 
 __all__ = ["UNION", "ElementType"]  # and every record below
 '''

@@ -1,0 +1,1 @@
+"""Bytes of `.mge` files: containers, flatbuffers, versions. Knows nothing of operators."""

@@ -20,7 +20,7 @@ import struct
 from dataclasses import dataclass, field
 from importlib import resources
 
-from mgeserial.errors import FormatError, printable
+from mgeserial.errors import FormatError
 
 __all__ = ["BaseType", "Buffer", "EnumDef", "FieldDef", "Schema", "TableDef", "load_schema"]
 
@@ -280,7 +280,7 @@ class Buffer:
         return raw
 
     def text(self, pos: int) -> str:
-        """The name whose offset is stored at `pos`: UTF-8 without control characters."""
+        """The name whose offset is stored at `pos`, UTF-8. Show it through `errors.printable`."""
         return self._name(self.follow(pos))
 
     def texts(self, pos: int) -> tuple[str, ...]:
@@ -290,12 +290,9 @@ class Buffer:
     def _name(self, target: int) -> str:
         raw = self._string(target)
         try:
-            name = raw.decode("utf-8")
+            return raw.decode("utf-8")
         except UnicodeDecodeError as error:
             raise self.error(f"a name is not UTF-8: {raw[:40]!r}", target) from error
-        if not name.isprintable() and any(c < " " or "\x7f" <= c <= "\x9f" for c in name):
-            raise self.error(f'a name holds control characters: "{printable(name)}"', target)
-        return name
 
 
 # flatc writes the default 2**64 - 1 as 0 in reflection data; files mean the former.

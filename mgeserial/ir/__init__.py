@@ -1,0 +1,1 @@
+"""The graph: models, nodes, values, tensors and what is known of them."""

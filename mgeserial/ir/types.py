@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from mgeserial._record import Params
 from mgeserial.dtypes import Array, DType
-from mgeserial.params import Params
 
 __all__ = [
     "ABSENT",

@@ -1,0 +1,1 @@
+"""Operator records: everything about an operator, said once."""

@@ -1,0 +1,176 @@
+"""What a backend is, and how backends are found by name.
+
+A backend turns a graph at given input shapes into a `Program`. Packages of their own register one
+through the entry point group `loadrun.backends` (name -> a callable that makes the backend).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mgeserial.dtypes import Array
+from mgeserial.errors import InputError, UnsupportedError
+from mgeserial.ir.graph import Graph, Node
+from mgeserial.ir.inference import Inference
+
+__all__ = [
+    "Backend",
+    "CompileOptions",
+    "Program",
+    "ProgramReport",
+    "backend_names",
+    "choose",
+    "get_backend",
+    "register_backend",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """How to compile.
+
+    Attributes:
+        threads: Number of threads; None: the backend's choice.
+        reproducible: Same bits in every run, whatever the number of threads.
+        fast_run: Measure candidate algorithms on this machine.
+        cache: Whether compiled code may be kept on disk.
+        policy_file: Where measured choices are kept.
+        core_ids: Cores that worker threads are pinned to.
+        device: Number of the device.
+    """
+
+    threads: int | None = None
+    reproducible: bool = False
+    fast_run: bool = False
+    cache: bool = True
+    policy_file: str | None = None
+    core_ids: tuple[int, ...] = ()
+    device: int = 0
+    progress: Callable[[str, int, int], None] | None = None
+
+
+@dataclass(slots=True)
+class ProgramReport:
+    """What a compiled program says about itself.
+
+    Attributes:
+        threads: Threads it runs on.
+        notes: Lines a person should see: fallbacks and their reasons.
+        fallback: Names of operators that run on the reference backend, with counts.
+        weight_bytes, arena_bytes: Memory held for weights and for activations.
+        plan: Lines that describe the plan, for `--verbose`.
+    """
+
+    threads: int = 1
+    notes: list[str] = field(default_factory=list)
+    fallback: dict[str, int] = field(default_factory=dict)
+    weight_bytes: int = 0
+    arena_bytes: int = 0
+    plan: list[str] = field(default_factory=list)
+
+
+class Program(Protocol):
+    """A graph made ready for one set of input shapes; the session serialises calls."""
+
+    report: ProgramReport
+
+    def run(self, feeds: Sequence[Array]) -> list[Array]:
+        """Compute the graph's outputs, in order, from its inputs, in order.
+
+        Feeds are C-contiguous arrays of the planned shapes and storage dtypes, owned by the
+        caller. Results may be views of buffers that the next run overwrites: the session copies.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free threads, code and memory; further runs are errors."""
+        ...
+
+
+class Backend(Protocol):
+    """Compiles graphs. One object serves any number of sessions."""
+
+    name: str
+
+    def unavailable(self) -> str | None:
+        """Why the backend cannot be used here, with the way out; None: it can."""
+        ...
+
+    def missing(self, graph: Graph) -> list[tuple[Node, str]]:
+        """Nodes it cannot run at all, each with the reason."""
+        ...
+
+    def compile(self, graph: Graph, inference: Inference, options: CompileOptions) -> Program:
+        """Make a program for the input shapes that `inference` was made with.
+
+        Raises:
+            UnsupportedError: The graph holds something the backend cannot run.
+        """
+        ...
+
+
+_factories: dict[str, Callable[[], Backend]] = {}
+_made: dict[str, Backend] = {}
+# Order of preference of `auto`.
+_AUTO = ("cuda", "cpu", "reference")
+
+
+def register_backend(name: str, factory: Callable[[], Backend]) -> None:
+    """Make a backend known under `name`; `factory` is called when it is first used."""
+    _factories[name] = factory
+    _made.pop(name, None)
+
+
+def _reference() -> Backend:
+    from loadrun.backends.reference import ReferenceBackend
+
+    return ReferenceBackend()
+
+
+register_backend("reference", _reference)
+
+
+def backend_names() -> list[str]:
+    """Names of all backends, built in and from entry points, without importing them."""
+    return sorted(_factories.keys() | _entry_points().keys())
+
+
+def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
+    return {e.name: e for e in importlib.metadata.entry_points(group="loadrun.backends")}
+
+
+def get_backend(name: str) -> Backend:
+    """The backend of that name.
+
+    Raises:
+        InputError: There is none; the known ones are listed.
+        UnsupportedError: It cannot be used here.
+    """
+    found = _made.get(name)
+    if found is None:
+        factory = _factories.get(name)
+        if factory is None:
+            entry = _entry_points().get(name)
+            if entry is None:
+                known = ", ".join(["auto", *backend_names()])
+                raise InputError(f"no backend is called {name!r}", hint=f"known: {known}")
+            factory = entry.load()
+        found = _made[name] = factory()
+    reason = found.unavailable()
+    if reason is not None:
+        raise UnsupportedError(f"backend {name} cannot be used here: {reason}")
+    return found
+
+
+def choose() -> Backend:
+    """The backend that `auto` means: the first of cuda, cpu, reference that can be used here."""
+    for name in _AUTO:
+        if name in _factories:
+            try:
+                return get_backend(name)
+            except UnsupportedError:
+                continue
+    return get_backend("reference")

@@ -1,0 +1,143 @@
+"""The reference backend: each operator's numpy code, node by node. The meaning, not the speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from loadrun.backends.base import CompileOptions, ProgramReport
+from mgeserial.dtypes import Array
+from mgeserial.errors import ExecutionError, MgeError, UnsupportedError
+from mgeserial.ir.graph import Graph, Node, Value
+from mgeserial.ir.inference import Inference, call_of, explain
+from mgeserial.ir.types import ABSENT, Call, TensorType
+
+__all__ = ["ReferenceBackend", "ReferenceProgram", "missing_reference", "run_node"]
+
+_INPUT = "Host2DeviceCopy"
+
+
+def missing_reference(graph: Graph) -> list[tuple[Node, str]]:
+    """Nodes without reference code, each with the reason its record gives."""
+    found = []
+    for node in graph.nodes:
+        op: Any = node.op
+        if op.reference is None and op.name != _INPUT:
+            reasons = [g.reason for g in getattr(op, "gaps", ()) if g.backend in ("*", "reference")]
+            found.append((node, "; ".join(reasons) or "no reference code yet"))
+    return found
+
+
+def run_node(node: Node, call: Call, arrays: Sequence[Array]) -> Sequence[Array]:
+    """Apply a node to arrays; errors name the operator, its place and what it was given.
+
+    Raises:
+        MgeError: What the operator refuses.
+        ExecutionError: Anything else that went wrong inside it.
+    """
+    if any(a is ABSENT for a in arrays) and "reads-absent" not in getattr(node.op, "tags", ()):
+        return [ABSENT] * len(node.outputs)
+    if any(not t.is_static or t.dims != a.shape for t, a in zip(call.inputs, arrays, strict=True)):
+        # Shapes that only this run knows.
+        types = [TensorType(t.dtype, a.shape) for t, a in zip(call.inputs, arrays, strict=True)]
+        call = call.replace(inputs=tuple(types))
+    reference = node.op.reference
+    try:
+        if reference is None:
+            raise UnsupportedError("no reference code")
+        with np.errstate(all="ignore"):
+            results = reference(call, *arrays)
+    except MgeError as error:
+        raise explain(error, node, call.inputs) from error.__cause__
+    except Exception as error:
+        failed = ExecutionError(f"failed: {type(error).__name__}: {error}")
+        raise explain(failed, node, call.inputs) from error
+    return (results,) if isinstance(results, np.ndarray) else results
+
+
+class ReferenceProgram:
+    """Runs the nodes in order and frees each value after its last use."""
+
+    def __init__(self, graph: Graph, inference: Inference) -> None:
+        blocked = missing_reference(graph)
+        needed = [(n, r) for n, r in blocked if _is_needed(n, graph)]
+        if needed:
+            names = sorted({f"{n.op.name} ({r})" for n, r in needed})
+            raise UnsupportedError(
+                f"{len(needed)} operators cannot run: {'; '.join(names)}",
+                path=graph.path,
+                hint="`mgeserial check` lists every one and the outputs it blocks",
+            )
+        self.report = ProgramReport()
+        self._inputs = graph.inputs
+        self._outputs = graph.outputs
+        self._steps: list[tuple[Node, Call, tuple[Value, ...]]] = []
+        used = _live_nodes(graph)
+        last: dict[Value, Node] = {}
+        for node in graph.nodes:
+            for value in node.inputs:
+                last[value] = node
+        keep = set(self._outputs)
+        for node in graph.nodes:
+            if node not in used or node.op.name == _INPUT:
+                continue
+            call = call_of(node, inference)
+            call.state.clear()
+            dead = {v for v in node.inputs if last[v] is node and v not in keep}
+            dead |= {v for v in node.outputs if v not in last and v not in keep}
+            self._steps.append((node, call, tuple(dead)))
+        self.report.weight_bytes = sum(t.nbytes for n in graph.params for t in n.tensors)
+
+    def run(self, feeds: Sequence[Array]) -> list[Array]:
+        """Compute the outputs from the inputs, both in the graph's order."""
+        values: dict[Value, Array] = dict(zip(self._inputs, feeds, strict=True))
+        for node, call, dead in self._steps:
+            arrays = [values[v] for v in node.inputs]
+            results = run_node(node, call, arrays)
+            values.update(zip(node.outputs, results, strict=True))
+            for value in dead:
+                values.pop(value, None)
+        found = [values[v] for v in self._outputs]
+        for value, array in zip(self._outputs, found, strict=True):
+            if array is ABSENT:
+                raise ExecutionError(
+                    f"output {value.display_name!r} has no value: its branch was not executed"
+                )
+        return found
+
+    def close(self) -> None:
+        """Free everything."""
+        self._steps = []
+
+
+def _live_nodes(graph: Graph) -> set[Node]:
+    """Nodes that an output needs."""
+    from mgeserial.ir.copying import reachable
+
+    return reachable(graph.outputs)
+
+
+def _is_needed(node: Node, graph: Graph) -> bool:
+    return node in _live_nodes(graph)
+
+
+class ReferenceBackend:
+    """Numpy, one operator at a time, on one thread."""
+
+    name = "reference"
+
+    def unavailable(self) -> str | None:
+        """Always usable."""
+        return None
+
+    def missing(self, graph: Graph) -> list[tuple[Node, str]]:
+        """Nodes without reference code."""
+        return missing_reference(graph)
+
+    def compile(
+        self, graph: Graph, inference: Inference, options: CompileOptions
+    ) -> ReferenceProgram:
+        """Make a program (nothing is compiled)."""
+        return ReferenceProgram(graph, inference)
