@@ -1,9 +1,149 @@
-"""Operator records: conv."""
+"""Convolutions of images: plain, with bias and nonlinearity, transposed, masked and restricted."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from mgeserial import params as P
-from mgeserial.ops.registry import Name, OpSpec, V2Id, register
+from mgeserial.dtypes import FLOAT32, Array, DType, DTypeEnum
+from mgeserial.errors import UnsupportedError
+from mgeserial.ir.types import Call, Shape, ShapeLike
+from mgeserial.ops.convrules import (
+    Geometry,
+    Sums,
+    conv_dtypes,
+    finish,
+    forward_reference,
+    forward_shapes,
+    geometry,
+    operand,
+    result,
+    same_scale,
+    sums,
+    transposed_reference,
+    transposed_shapes,
+)
+from mgeserial.ops.layouts import TensorLayout
+from mgeserial.ops.numerics import to_real
+from mgeserial.ops.registry import Gap, Name, OpSpec, V2Id, register
+from mgeserial.ops.rules import need
+from mgeserial.ops.windows import Number
+
+_SOURCE = "semantics section 4, checked against MegEngine 1.13.0"
+_Nonlinearity = P.ConvBiasV0NonlineMode
+
+
+def _bias_geometry(call: Call) -> Geometry:
+    return geometry(call.param, call.shape(0), call.shape(1))
+
+
+def _batch_geometry(call: Call) -> Geometry:
+    """Each image and its filter are one group of a single image."""
+    flt = call.shape(1)
+    need(call.param.sparse == P.ConvolutionV0Sparse.DENSE, "BatchConvBias has no groups")
+    shape = geometry(call.param, _merged(call), flt, grouped=True)
+    if shape.src.axes[:2] != "NC" or shape.dst.axes[:2] != "NC":
+        raise UnsupportedError(f"BatchConvBias in {shape.src.name} is not supported")
+    need(
+        call.shape(0)[0] == flt[0],
+        f"BatchConvBias needs one filter for each of {call.shape(0)[0]} images, got {flt[0]}",
+    )
+    return shape
+
+
+def _merged(call: Call) -> Shape:
+    n, *rest = call.shape(0)
+    need(len(rest) > 0, "BatchConvBias needs images, got a vector")
+    return (1, n * rest[0], *rest[1:])
+
+
+def _bias_shapes(call: Call) -> list[ShapeLike]:
+    shape = _bias_geometry(call)
+    _check_addends(call, shape.dst_shape, shape.dst)
+    return [shape.dst_shape]
+
+
+def _batch_shapes(call: Call) -> list[ShapeLike]:
+    shape = _batch_geometry(call)
+    stored = (call.shape(0)[0], shape.dst_shape[1] // call.shape(0)[0], *shape.dst_shape[2:])
+    _check_addends(call, stored, shape.dst)
+    return [stored]
+
+
+def _check_addends(call: Call, stored: Shape, layout: TensorLayout) -> None:
+    """A bias must broadcast to the output, z must have its shape."""
+    logical = layout.logical(stored)
+    if len(call.inputs) > 2:
+        bias = layout.logical(call.shape(2))
+        need(
+            all(b in (1, n) for b, n in zip(bias, logical, strict=True)),
+            f"the bias {call.shape(2)} does not fit an output of shape {stored}",
+        )
+    if len(call.inputs) > 3:
+        need(
+            call.shape(3) == stored,
+            f"z has shape {call.shape(3)}, but the output has shape {stored}",
+        )
+
+
+def _bias_reference(call: Call, src: Array, flt: Array, *more: Array) -> Array:
+    shape = _bias_geometry(call)
+    total = sums(call, src, flt, shape)
+    maps = total.values.reshape(shape.batch, -1, *shape.out)
+    return _fused(call, Sums(maps, total.dtype), shape.dst, more)
+
+
+def _batch_reference(call: Call, src: Array, flt: Array, *more: Array) -> Array:
+    shape = _batch_geometry(call)
+    total = sums(call, src.reshape(shape.src_shape), flt, shape)
+    maps = total.values.reshape(src.shape[0], -1, *shape.out)
+    return _fused(call, Sums(maps, total.dtype), shape.dst, more)
+
+
+def _fused(call: Call, total: Sums, layout: TensorLayout, addends: tuple[Array, ...]) -> Array:
+    """Add bias and z, apply the nonlinearity, round once; `total` is NCHW."""
+    target = result(call)
+    values, real = total.values, None
+    if addends:
+        bias, kind = layout.to_nchw(addends[0]), call.dtype(2)
+        if kind.is_float and not total.dtype.is_float:
+            real = total.real + to_real(bias, kind)
+        else:
+            values = values + operand(bias, kind)
+    nonlinearity = call.param.nonlineMode
+    total = Sums(values, total.dtype)
+    has_z = len(addends) > 1
+    if real is None and not has_z and _stays_integer(total.dtype, target, nonlinearity):
+        if nonlinearity == _Nonlinearity.RELU:
+            values = np.maximum(values.astype(np.int32), 0)
+        return layout.from_nchw(finish(Sums(values, total.dtype), target))
+    real = total.real if real is None else real
+    if has_z:
+        real = real + to_real(layout.to_nchw(addends[1]), call.dtype(3))
+    real = activate(real, nonlinearity)
+    fill = target.zero_point or 0
+    return layout.from_nchw(finish(Sums(real, FLOAT32), target), fill=fill)
+
+
+def _stays_integer(dtype: DType, target: DType, nonlinearity: _Nonlinearity) -> bool:
+    if nonlinearity not in (_Nonlinearity.IDENTITY, _Nonlinearity.RELU) or dtype.is_float:
+        return False
+    return target.kind in (DTypeEnum.Int32, DTypeEnum.Int16) or same_scale(dtype, target)
+
+
+def activate(real: Number, nonlinearity: _Nonlinearity) -> Number:
+    """The nonlinearity of ConvBias in float32."""
+    if nonlinearity == _Nonlinearity.IDENTITY:
+        return real
+    if nonlinearity == _Nonlinearity.RELU:
+        return np.maximum(real, np.float32(0))
+    if nonlinearity == _Nonlinearity.SIGMOID:
+        with np.errstate(over="ignore"):
+            return 1 / (1 + np.exp(-real))
+    if nonlinearity == _Nonlinearity.H_SWISH:
+        return np.asarray(real * np.clip(real + 3, 0, 6) / 6)
+    raise UnsupportedError(f"ConvBias has no nonlinearity {nonlinearity}")
+
 
 CONVOLUTION = register(
     OpSpec(
@@ -20,7 +160,10 @@ CONVOLUTION = register(
         ),
         params=(P.Convolution, P.ExecutionPolicy),
         inputs=("src", "filter"),
-        source="operators.json",
+        dtypes=conv_dtypes(),
+        shapes=forward_shapes,
+        reference=forward_reference,
+        source=_SOURCE,
     )
 )
 
@@ -41,7 +184,10 @@ CONV_BIAS_FORWARD = register(
         params=(P.ConvBias, P.ExecutionPolicy),
         inputs=("src", "filter", "bias", "z"),
         min_inputs=2,
-        source="operators.json",
+        dtypes=conv_dtypes(),
+        shapes=_bias_shapes,
+        reference=_bias_reference,
+        source=_SOURCE,
     )
 )
 
@@ -62,7 +208,10 @@ CONVOLUTION_BACKWARD_DATA = register(
         params=(P.Convolution, P.ExecutionPolicy),
         inputs=("filter", "diff", "src_for_shape"),
         min_inputs=2,
-        source="operators.json",
+        dtypes=conv_dtypes(),
+        shapes=transposed_shapes,
+        reference=transposed_reference,
+        source=_SOURCE,
     )
 )
 
@@ -82,49 +231,10 @@ BATCH_CONV_BIAS_FORWARD = register(
         params=(P.BatchConvBias, P.ExecutionPolicy),
         inputs=("src", "filter", "bias", "z"),
         min_inputs=2,
-        source="operators.json",
-    )
-)
-
-MASK_CONVOLUTION = register(
-    OpSpec(
-        name="MaskConvolution",
-        runtime_name="MaskConvolutionForward",
-        names=(
-            Name("MaskConvolutionV1", "v0.3.1", 2177457174929155043, until="v1.2.0"),
-            Name("MaskConvolutionV2", "v1.3.0", 16385007121447595423),
-        ),
-        old_id=11635562412200372474,
-        v2=(V2Id("MaskConvolutionV2", 1, 11635562412200372474),),
-        params=(P.Convolution,),
-        inputs=("src", "filter", "mask"),
-        source="operators.json",
-    )
-)
-
-MASK_PROPAGATE = register(
-    OpSpec(
-        name="MaskPropagate",
-        runtime_name="MaskPropagate",
-        names=(Name("MaskPropagate", "v0.3.1", 1779450258821787737),),
-        old_id=835626953800924164,
-        v2=(V2Id("MaskPropagate", 1, 835626953800924164),),
-        params=(P.MaskPropagate,),
-        inputs=("mask",),
-        source="operators.json",
-    )
-)
-
-REGION_RESTRICTED_CONVOLUTION = register(
-    OpSpec(
-        name="RegionRestrictedConvolution",
-        runtime_name="RegionRestrictedConvolutionForward",
-        names=(Name("RegionRestrictedConvolution", "v1.11.1", 7732187763437231794),),
-        old_id=7048724479251623914,
-        v2=(V2Id("RegionRestrictedConvolution", 1, 7048724479251623914),),
-        params=(P.Convolution,),
-        inputs=("src", "filter", "rin", "rout"),
-        source="operators.json",
+        dtypes=conv_dtypes(),
+        shapes=_batch_shapes,
+        reference=_batch_reference,
+        source=_SOURCE,
     )
 )
 
@@ -139,6 +249,7 @@ WINOGRAD_FILTER_PREPROCESS = register(
         v2=(),
         params=(P.DeprecatedParam,),
         inputs=("filter",),
+        gaps=(Gap("reference", "its output only means something to kernels of v0.3.1 to v1.1.0"),),
         source="operators.json",
     )
 )

@@ -1,9 +1,18 @@
-"""Operator records: conv3d."""
+"""Convolutions of volumes, plain and transposed: the rules of images with one more axis."""
 
 from __future__ import annotations
 
 from mgeserial import params as P
+from mgeserial.ops.convrules import (
+    conv_dtypes,
+    forward_reference,
+    forward_shapes,
+    transposed_reference,
+    transposed_shapes,
+)
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
+
+_SOURCE = "semantics section 4, checked against MegEngine 1.13.0 (NCDHW)"
 
 CONVOLUTION3_D = register(
     OpSpec(
@@ -17,7 +26,10 @@ CONVOLUTION3_D = register(
         ),
         params=(P.Convolution3D, P.ExecutionPolicy),
         inputs=("src", "filter"),
-        source="operators.json",
+        dtypes=conv_dtypes(),
+        shapes=forward_shapes,
+        reference=forward_reference,
+        source=_SOURCE,
     )
 )
 
@@ -34,6 +46,9 @@ CONVOLUTION3_D_BACKWARD_DATA = register(
         params=(P.Convolution3D, P.ExecutionPolicy),
         inputs=("filter", "diff", "src_for_shape"),
         min_inputs=2,
-        source="operators.json",
+        dtypes=conv_dtypes(),
+        shapes=transposed_shapes,
+        reference=transposed_reference,
+        source=_SOURCE,
     )
 )

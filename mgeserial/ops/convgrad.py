@@ -1,9 +1,42 @@
-"""Operator records: convgrad."""
+"""Gradients of convolutions for their filters."""
 
 from __future__ import annotations
 
 from mgeserial import params as P
+from mgeserial.dtypes import Array, DType
+from mgeserial.errors import UnsupportedError
+from mgeserial.ir.types import Call, ShapeLike
+from mgeserial.ops import windows
+from mgeserial.ops.convrules import Geometry, geometry_of_gradient
+from mgeserial.ops.numerics import narrow, widen
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
+
+_SOURCE = "semantics section 4, checked against MegEngine 1.13.0"
+
+
+def _geometry(call: Call) -> Geometry:
+    return geometry_of_gradient(call.param, call.shape(2), call.shape(1), call.shape(0))
+
+
+def _dtypes(call: Call) -> list[DType]:
+    dtype = call.dtype(0)
+    if not dtype.is_float:
+        raise UnsupportedError(f"there is no gradient of {dtype.name}")
+    return [dtype]
+
+
+def _shapes(call: Call) -> list[ShapeLike]:
+    shape = _geometry(call)
+    return [shape.filter.stored((shape.groups, shape.outputs, shape.depth, *shape.window.kernel))]
+
+
+def _reference(call: Call, src: Array, diff: Array, _: Array) -> Array:
+    shape = _geometry(call)
+    x = shape.src_maps(widen(src, call.dtype(0)))
+    dy = shape.dst_maps(widen(diff, call.dtype(1)))
+    found = windows.filter_gradient(x, dy, shape.window)
+    return shape.stored_filter(narrow(found, call.dtype(0)))
+
 
 CONVOLUTION_BACKWARD_FILTER = register(
     OpSpec(
@@ -20,7 +53,10 @@ CONVOLUTION_BACKWARD_FILTER = register(
         ),
         params=(P.Convolution, P.ExecutionPolicy),
         inputs=("src", "diff", "filter_for_shape"),
-        source="operators.json",
+        dtypes=_dtypes,
+        shapes=_shapes,
+        reference=_reference,
+        source=_SOURCE,
     )
 )
 
@@ -36,33 +72,9 @@ CONVOLUTION3_D_BACKWARD_FILTER = register(
         ),
         params=(P.Convolution3D, P.ExecutionPolicy),
         inputs=("src", "diff", "filter_for_shape"),
-        source="operators.json",
-    )
-)
-
-REGION_RESTRICTED_CONVOLUTION_BACKWARD_DATA = register(
-    OpSpec(
-        name="RegionRestrictedConvolutionBackwardData",
-        runtime_name="RegionRestrictedConvolutionBackwardData",
-        names=(Name("RegionRestrictedConvolutionBackwardData", "v1.11.1", 6435244233096308347),),
-        old_id=11192933842546897750,
-        v2=(V2Id("RegionRestrictedConvolutionBackwardData", 1, 11192933842546897750),),
-        params=(P.Convolution,),
-        inputs=("filter", "diff", "rin", "rout", "src_for_shape"),
-        min_inputs=4,
-        source="operators.json",
-    )
-)
-
-REGION_RESTRICTED_CONVOLUTION_BACKWARD_FILTER = register(
-    OpSpec(
-        name="RegionRestrictedConvolutionBackwardFilter",
-        runtime_name="RegionRestrictedConvolutionBackwardFilter",
-        names=(Name("RegionRestrictedConvolutionBackwardFilter", "v1.11.1", 647397193138151111),),
-        old_id=5310852910838690953,
-        v2=(V2Id("RegionRestrictedConvolutionBackwardFilter", 1, 5310852910838690953),),
-        params=(P.Convolution,),
-        inputs=("src", "diff", "rin", "rout", "filter_for_shape"),
-        source="operators.json",
+        dtypes=_dtypes,
+        shapes=_shapes,
+        reference=_reference,
+        source=_SOURCE,
     )
 )

@@ -50,7 +50,7 @@ FAMILIES = (
     "data", "control", "condexec", "elemwise", "multitype", "typecvt", "fakequant", "conv",
     "conv3d", "convgrad", "maskconv", "local", "deformable", "relayout", "pooling", "norm",
     "normgrad", "activation", "reduce", "sorting", "linalg", "shape", "create", "padding",
-    "indexing", "mesh", "resize", "warp", "roi", "color", "image", "recurrent", "attention",
+    "indexing", "mesh", "resize", "warp", "warpgrad", "roi", "color", "image", "recurrent", "attention",
     "random", "external",
 )  # fmt: skip
 
