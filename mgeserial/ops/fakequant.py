@@ -1,9 +1,100 @@
-"""Operator records: fakequant."""
+"""Quantisation aware training: float32 values rounded to the grid of a quantised type, and back.
+
+Scales and zero points broadcast to x. All arithmetic is float32. Gradients by scale have the shape
+of x: the graph that uses them sums.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
 from mgeserial import params as P
+from mgeserial.dtypes import FLOAT32, Array, DType
+from mgeserial.ir.types import Call, ShapeLike
+from mgeserial.ops.numerics import rhaz
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
+from mgeserial.ops.rules import broadcast_shapes, need
+
+__all__ = ["FAKE_QUANT", "FAKE_QUANT_BACKWARD", "LSQ", "LSQ_BACKWARD", "TQT", "TQT_BACKWARD"]
+
+F = npt.NDArray[np.float32]
+
+_LN2 = np.float32(np.log(2.0))
+
+
+def _dtypes(call: Call) -> list[DType]:
+    for t, name in zip(call.inputs, call.op.input_names, strict=True):
+        need(t.dtype == FLOAT32, f"{name} must be Float32, got {t.dtype.name}")
+    return [FLOAT32] * call.count
+
+
+def _shapes(call: Call) -> list[ShapeLike]:
+    names = call.op.input_names
+    x = call.shape(names.index("x"))
+    for i, name in enumerate(names):
+        shape = call.shape(i)
+        if name == "dy":
+            need(shape == x, f"dy must have the shape of x {x}, got {shape}")
+        else:
+            need(broadcast_shapes([x, shape]) == x, f"{name} {shape} does not broadcast to x {x}")
+    return [x] * call.count
+
+
+def _limits(call: Call) -> tuple[np.float32, np.float32]:
+    return np.float32(call.param.qmin), np.float32(call.param.qmax)
+
+
+def _fake_quant(call: Call, x: F, scale: F, zero_point: F) -> Array:
+    with np.errstate(all="ignore"):
+        codes = np.clip(rhaz(x / scale) + zero_point, *_limits(call))
+        return np.asarray((codes - zero_point) * scale)
+
+
+def _fake_quant_backward(call: Call, dy: F, x: F, scale: F, zero_point: F) -> Array:
+    low, high = _limits(call)
+    with np.errstate(all="ignore"):
+        codes = rhaz(x / scale) + zero_point
+    return np.where((codes >= low) & (codes <= high), dy, np.float32(0))
+
+
+def _tqt(call: Call, x: F, scale: F) -> Array:
+    with np.errstate(all="ignore"):
+        step = np.exp2(scale)
+        return np.asarray(np.clip(rhaz(x / step), *_limits(call)) * step)
+
+
+def _tqt_backward(call: Call, dy: F, x: F, scale: F) -> Sequence[Array]:
+    low, high = _limits(call)
+    half = np.float32(0.5)
+    with np.errstate(all="ignore"):
+        step = np.exp2(scale)
+        scaled = x / step
+        codes = np.clip(rhaz(scaled), low, high)
+        outside = (scaled < low - half) | (scaled > high + half)
+        by_scale = np.where(outside, codes, codes - scaled)
+        return np.where(outside, np.float32(0), dy), np.asarray(dy * by_scale * step * _LN2)
+
+
+def _lsq(call: Call, x: F, scale: F, zero_point: F, grad_scale: F) -> Array:
+    with np.errstate(all="ignore"):
+        codes = rhaz(np.clip(x / scale + zero_point, *_limits(call)))
+        return np.asarray((codes - zero_point) * scale)
+
+
+def _lsq_backward(
+    call: Call, dy: F, x: F, scale: F, zero_point: F, grad_scale: F
+) -> Sequence[Array]:
+    low, high = _limits(call)
+    with np.errstate(all="ignore"):
+        codes = x / scale + zero_point
+        below, above = codes < low, codes > high
+        by_scale = np.where(below, low, np.where(above, high, rhaz(codes) - codes))
+        grad_x = np.where(below | above, np.float32(0), dy)
+        return grad_x, np.asarray(by_scale * grad_scale * dy)
+
 
 FAKE_QUANT = register(
     OpSpec(
@@ -14,7 +105,10 @@ FAKE_QUANT = register(
         v2=(V2Id("FakeQuant", 1, 13847006732235797939),),
         params=(P.FakeQuant,),
         inputs=("x", "scale", "zero_point"),
-        source="operators.json",
+        dtypes=_dtypes,
+        shapes=_shapes,
+        reference=_fake_quant,
+        source="semantics section 12, checked against MegEngine 1.13.0",
     )
 )
 
@@ -27,7 +121,11 @@ FAKE_QUANT_BACKWARD = register(
         v2=(V2Id("FakeQuantBackward", 1, 11023552604250801146),),
         params=(P.FakeQuant,),
         inputs=("dy", "x", "scale", "zero_point"),
-        source="operators.json",
+        outputs=("grad_x",),
+        dtypes=_dtypes,
+        shapes=_shapes,
+        reference=_fake_quant_backward,
+        source="MegEngine v1.13 dnn/src/naive/fake_quant, checked against 1.13.0",
     )
 )
 
@@ -40,7 +138,10 @@ TQT = register(
         v2=(V2Id("TQT", 1, 18013660124381204544),),
         params=(P.TQT,),
         inputs=("x", "scale"),
-        source="operators.json",
+        dtypes=_dtypes,
+        shapes=_shapes,
+        reference=_tqt,
+        source="semantics section 12, checked against MegEngine 1.13.0",
     )
 )
 
@@ -53,8 +154,12 @@ TQT_BACKWARD = register(
         v2=(V2Id("TQTBackward", 1, 14922117621595654412),),
         params=(P.TQT,),
         inputs=("dy", "x", "scale"),
+        outputs=("grad_x", "grad_scale"),
         output_count=2,
-        source="operators.json",
+        dtypes=_dtypes,
+        shapes=_shapes,
+        reference=_tqt_backward,
+        source="gradients of MegEngine 1.13.0: TQT through GradManager",
     )
 )
 
@@ -67,7 +172,10 @@ LSQ = register(
         v2=(V2Id("LSQ", 1, 5073413380495979713),),
         params=(P.LSQ,),
         inputs=("x", "scale", "zero_point", "grad_scale"),
-        source="operators.json",
+        dtypes=_dtypes,
+        shapes=_shapes,
+        reference=_lsq,
+        source="semantics section 12, checked against MegEngine 1.13.0",
     )
 )
 
@@ -80,7 +188,11 @@ LSQ_BACKWARD = register(
         v2=(V2Id("LSQBackward", 1, 5505458523948615752),),
         params=(P.LSQ,),
         inputs=("dy", "x", "scale", "zero_point", "grad_scale"),
+        outputs=("grad_x", "grad_s"),
         output_count=2,
-        source="operators.json",
+        dtypes=_dtypes,
+        shapes=_shapes,
+        reference=_lsq_backward,
+        source="MegEngine v1.13 dnn/src/naive/lsq, checked against 1.13.0",
     )
 )

@@ -42,7 +42,9 @@ class Function:
         """The function for arrays of this numpy dtype."""
         if dtype.kind == "f":
             return self.real
-        return self.boolean if dtype.kind == "b" else self.integer
+        if dtype.kind == "b":
+            return self.boolean
+        return self.integer if dtype.kind in "iu" else None
 
 
 def _sigmoid(x: A) -> A:

@@ -9,13 +9,14 @@ Source: semantics section 1, checked against MegEngine 1.13.0.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from mgeserial.dtypes import FLOAT32, Array, DType, DTypeEnum
-from mgeserial.errors import UnsupportedError
+from mgeserial.errors import ShapeError, UnsupportedError
 
 __all__ = [
     "accumulator",
@@ -27,6 +28,7 @@ __all__ = [
     "float32_to_bfloat16",
     "from_real",
     "narrow",
+    "promote",
     "quantize",
     "rhaz",
     "rhte",
@@ -211,3 +213,37 @@ def narrow(array: Array, dtype: DType) -> Array:
         if dtype.kind is DTypeEnum.BFloat16:
             return float32_to_bfloat16(array.astype(np.float32, copy=False))
         return array.astype(dtype.storage, copy=False)
+
+
+def promote(dtypes: Sequence[DType]) -> DType:
+    """The type in which an operator computes when its inputs differ.
+
+    Quantised types beat all others, floating types beat integers, integers beat Bool; the larger
+    of one category wins; two floating types of one size give Float32.
+
+    Raises:
+        ShapeError: Two quantised types differ, or two integers of one size have different signs.
+    """
+    result = dtypes[0]
+    for other in dtypes[1:]:
+        if other != result:
+            result = _promote_two(result, other)
+    return result
+
+
+def _rank(dtype: DType) -> int:
+    if dtype.is_quantized:
+        return 3
+    if dtype.kind is DTypeEnum.Bool:
+        return 0
+    return 1 if dtype.is_integer else 2
+
+
+def _promote_two(a: DType, b: DType) -> DType:
+    if _rank(a) != _rank(b):
+        return a if _rank(a) > _rank(b) else b
+    if not a.is_quantized and a.bits != b.bits:
+        return a if a.bits > b.bits else b
+    if a.is_float:
+        return FLOAT32
+    raise ShapeError(f"{a} and {b} have no common type", hint="convert one with TypeCvt first")
