@@ -48,7 +48,6 @@ def _native(target: Target, futex: bool) -> llvm.Image:
     return image
 
 
-
 class Team:
     """The threads, counters and tables of one program.
 
@@ -251,6 +250,11 @@ class Turn:
         team._lock.release()
 
 
+def _moved(sync: Any, seen: int) -> bool:
+    """Whether a job was posted after number `seen`."""
+    return bool(sync[0] != seen)
+
+
 def _work(
     worker: Any,
     program: int,
@@ -269,5 +273,5 @@ def _work(
         # Without a futex: sleep here until the job number moves on.
         with wake:
             sync[runtime_ir.SLEEPERS // 8] += 1
-            wake.wait_for(lambda: sync[0] != seen, timeout=0.2)
+            wake.wait_for(functools.partial(_moved, sync, seen), timeout=0.2)
             sync[runtime_ir.SLEEPERS // 8] -= 1

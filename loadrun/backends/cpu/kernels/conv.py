@@ -1,0 +1,293 @@
+"""Direct convolution on blocked (or planar) inputs, any stride, dilation, padding and groups."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadrun.backends.cpu.kernels.common import Epilogue, needs_operand, pieces, tag
+from loadrun.backends.cpu.kernels.tiled import Choice, Grid, Tiled, Walk
+from loadrun.backends.cpu.layout import Halo, Image
+from loadrun.backends.cpu.plan import Array, Kernel, Rows
+from loadrun.backends.cpu.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class ConvSpec:
+    """Geometry of a convolution; filters are (groups, oc, ic, kh, kw), oc and ic per group."""
+
+    groups: int
+    oc: int
+    ic: int
+    kh: int
+    kw: int
+    sh: int = 1
+    sw: int = 1
+    ph: int = 0
+    pw: int = 0
+    dh: int = 1
+    dw: int = 1
+
+    def out_size(self, h: int, w: int) -> tuple[int, int]:
+        """Height and width of the output."""
+        return (
+            (h + 2 * self.ph - (self.kh - 1) * self.dh - 1) // self.sh + 1,
+            (w + 2 * self.pw - (self.kw - 1) * self.dw - 1) // self.sw + 1,
+        )
+
+    def halo(self, h: int, w: int) -> Halo:
+        """Halo that the input needs so that every tap of every output lies inside."""
+        oh, ow = self.out_size(h, w)
+        bottom = (oh - 1) * self.sh - self.ph + (self.kh - 1) * self.dh + 1 - h
+        right = (ow - 1) * self.sw - self.pw + (self.kw - 1) * self.dw + 1 - w
+        return Halo(self.ph, self.pw, max(bottom, 0), max(right, 0))
+
+    def flops(self, n: int, h: int, w: int) -> float:
+        """Operations, a multiply-add counting two."""
+        oh, ow = self.out_size(h, w)
+        return 2.0 * n * self.groups * self.oc * self.ic * self.kh * self.kw * oh * ow
+
+    @property
+    def depthwise(self) -> bool:
+        """One input and one output channel per group."""
+        return self.oc == 1 and self.ic == 1 and self.groups > 1
+
+    def name(self) -> str:
+        """Part of a kernel's name."""
+        text = f"{self.kh}x{self.kw}s{self.sh}"
+        text += f"x{self.sw}" if self.sw != self.sh else ""
+        text += f"d{self.dh}" if self.dh > 1 or self.dw > 1 else ""
+        return text + (f"g{self.groups}" if self.groups > 1 else "")
+
+
+def merged(spec: ConvSpec, lanes: int) -> ConvSpec:
+    """The same convolution with groups joined until each fills whole output vectors.
+
+    Joined groups get zero weights between them, which costs no more instructions than
+    vectors that are not full.
+    """
+    if spec.groups == 1 or spec.oc % lanes == 0:
+        return spec
+    join = lanes // math.gcd(spec.oc, lanes)
+    if spec.groups % join:
+        join = spec.groups
+    return ConvSpec(
+        spec.groups // join,
+        spec.oc * join,
+        spec.ic * join,
+        *(spec.kh, spec.kw, spec.sh, spec.sw, spec.ph, spec.pw, spec.dh, spec.dw),
+    )
+
+
+def merge_filter(weights: Array, spec: ConvSpec, joined: ConvSpec) -> Array:
+    """Filters (groups, oc, ic, kh, kw) for the joined groups."""
+    join = spec.groups // joined.groups
+    if join == 1:
+        return weights
+    shape = (joined.groups, join, spec.oc, join, spec.ic, spec.kh, spec.kw)
+    out = np.zeros(shape, weights.dtype)
+    given = weights.reshape(joined.groups, join, spec.oc, spec.ic, spec.kh, spec.kw)
+    for k in range(join):
+        out[:, k, :, k] = given[:, k]
+    return out.reshape(joined.groups, joined.oc, joined.ic, spec.kh, spec.kw)
+
+
+def pad_bias(bias: Array | None, channels: int, lanes: int) -> Array:
+    """Bias as float32, padded with zeros to whole vectors."""
+    out = np.zeros(-(-channels // lanes) * lanes, np.float32)
+    if bias is not None:
+        out[:channels] = bias.reshape(-1)
+    return out
+
+
+class DirectConv:
+    """A direct convolution: its kernel, its taps and how its weights are packed.
+
+    Argument table: input, weights, bias, output, operand, taps.
+    """
+
+    def __init__(
+        self,
+        spec: ConvSpec,
+        x: Image,
+        y: Image,
+        res: Image | None,
+        epilogue: Epilogue,
+        target: Target,
+        *,
+        threads: int = 1,
+        by_rows: bool = False,
+    ) -> None:
+        """Choose tiles and generate the code.
+
+        Args:
+            spec: The convolution.
+            x: Blocked, or planar (few channels, one group).
+            y: Blocked.
+            res: Layout of the epilogue's operand.
+            epilogue: Fused operations.
+            target: Instruction set.
+            threads: Threads that will share the work.
+            by_rows: Units must be whole rows in order (for bands).
+        """
+        if not x.halo.covers(spec.halo(x.h, x.w)):
+            raise ValueError(f"halo of the input is too small: {x.halo}")
+        if x.nbytes >= 1 << 31:
+            raise ValueError(f"a convolution's input must be below 2 GiB; got: {x.nbytes}")
+        self.given, self.target = spec, target
+        self.spec = spec = merged(spec, target.lanes)
+        self.planar = x.lanes == 1
+        if self.planar and spec.groups > 1:
+            raise ValueError("grouped convolution needs a blocked input")
+        lanes = target.lanes
+        self.vectors = -(-spec.oc // lanes)
+        self.depth = spec.kw if self.planar else math.gcd(spec.ic, lanes)
+        self.taps = self._taps(x)
+        grid = self._grid(x, y, res, needs_operand(epilogue))
+        choice = self._choose(grid, x, threads, by_rows)
+        name = f"conv_f32_{spec.name()}{tag(epilogue)}"
+        self.tiled = Tiled(name, grid, choice, epilogue, target)
+        self.kernel: Kernel = self.tiled.kernel
+        self.rows: Rows | None = None
+        if grid.rows == y.h and not grid.last and not choice.panels_first:
+            unit_rows = choice.height * choice.chunk
+            if y.h % unit_rows == 0:
+                self.rows = Rows(
+                    y.h,
+                    unit_rows,
+                    grid.groups * self.tiled.panels,
+                    (spec.kh - 1) * spec.dh + 1,
+                    spec.sh,
+                    spec.ph,
+                )
+
+    def _taps(self, x: Image) -> Array:
+        """Byte offsets from a pixel's own input, (groups, taps)."""
+        s = self.spec
+        if self.planar:
+            at = [c * x.block + ky * s.dh * x.row for c in range(s.ic) for ky in range(s.kh)]
+            return np.array([at], np.int32)
+        lanes = self.target.lanes
+        rows = []
+        for g in range(s.groups):
+            first = [g * s.ic + k for k in range(0, s.ic, self.depth)]
+            rows.append(
+                [
+                    (c // lanes) * x.block
+                    + (c % lanes) * 4
+                    + ky * s.dh * x.row
+                    + kx * s.dw * x.pixel
+                    for c in first
+                    for ky in range(s.kh)
+                    for kx in range(s.kw)
+                ]
+            )
+        return np.array(rows, np.int32)
+
+    def _grid(self, x: Image, y: Image, res: Image | None, operand: bool) -> Grid:
+        s = self.spec
+        pixel = x.pixel * s.sw
+        xw = Walk(x.origin - s.ph * x.row - s.pw * x.pixel, x.image, x.row * s.sh, pixel)
+        yw = Walk(y.origin, y.image, y.row, y.pixel, y.block)
+        rw = Walk(0, 0, 0, 0)
+        if operand:
+            assert res is not None
+            rw = Walk(res.origin, res.image, res.row, res.pixel, res.block)
+        rows, cols, last = y.h, y.w, 0
+        if (
+            s.kh == s.kw == s.sh == s.sw == 1
+            and x.dense_rows
+            and y.dense_rows
+            and (not operand or (res is not None and res.dense_rows))
+        ):
+            rows, cols, last = self._flat(y.h * y.w)
+            xw = Walk(xw.start, xw.image, cols * x.pixel, pixel)
+            yw = Walk(yw.start, yw.image, cols * y.pixel, y.pixel, y.block)
+            rw = Walk(rw.start, rw.image, cols * rw.pixel, rw.pixel, rw.vector)
+        return Grid(
+            y.n,
+            rows,
+            cols,
+            self.vectors,
+            self.taps.shape[1],
+            self.depth,
+            xw,
+            yw,
+            rw,
+            groups=s.groups,
+            last=last,
+            step=4 * s.dw if self.planar else 4,
+        )
+
+    def _flat(self, pixels: int) -> tuple[int, int, int]:
+        """A 1x1 convolution's pixels as rows of whole tiles: (rows, cols, last)."""
+        most = self.target.tile(min(self._nb(), 4))
+        if pixels <= most:
+            return 1, pixels, 0
+        low = pieces(pixels, most)
+        width = low[-1][0]
+        return pixels // width, width, pixels % width
+
+    def _nb(self) -> int:
+        v = self.vectors
+        if v >= 4 and v % 2 and v % 3 == 0:
+            return 3
+        if v == 3:
+            return 3
+        return min(v, 2)
+
+    def _choose(self, grid: Grid, x: Image, threads: int, by_rows: bool) -> Choice:
+        """Tile shape, order of units and their size, from sizes and cache capacities."""
+        s, t = self.spec, self.target
+        nb = self._nb()
+        if grid.rows * grid.cols * grid.images == 1 and self.vectors >= 8:
+            nb = 4
+        most = t.tile(min(nb, 4))
+        width = min(grid.cols, most)
+        height = 1
+        if not grid.last and grid.cols <= most // 2:
+            height = min(most // grid.cols, grid.rows)
+        row_tiles = -(-grid.rows // height) + (1 if grid.last else 0)
+        panels = -(-self.vectors // nb) * s.groups
+        weight_bytes = 4 * s.groups * s.oc * s.ic * s.kh * s.kw
+        used = x.nbytes if s.kh > 1 else x.blocks * x.pixel * grid.rows * grid.cols * s.sh
+        heavy = 4 * weight_bytes >= used
+        shareable = panels % threads == 0 or panels >= 8 * threads
+        panels_first = (
+            not by_rows and not self.planar and heavy and shareable and used <= 0.65 * t.l2
+        )
+        if panels_first:
+            return Choice(nb, width, height, row_tiles, True, fetch=True)
+        chunk = 1 if by_rows else min(4, row_tiles)
+        while chunk > 1 and -(-row_tiles // chunk) * grid.images < 4 * threads:
+            chunk -= 1
+        return Choice(nb, width, height, chunk, False, fetch=False)
+
+    def pack(self, weights: Array) -> Array:
+        """Filters (groups, oc, ic, kh, kw) in the order the kernel reads them."""
+        s, lanes, nb = self.spec, self.target.lanes, self.tiled.choice.nb
+        w = merge_filter(weights.astype(np.float32, copy=False), self.given, s)
+        padded = self.vectors * lanes
+        if padded != s.oc:
+            grown = np.zeros((s.groups, padded, *w.shape[2:]), np.float32)
+            grown[:, : s.oc] = w
+            w = grown
+        if self.planar:
+            order = (0, 2, 3, 4, 1)  # g, ic, kh, kw, oc
+            w = w.transpose(order)
+        else:
+            k = s.ic // self.depth
+            w = w.reshape(s.groups, padded, k, self.depth, s.kh, s.kw)
+            w = w.transpose(0, 2, 4, 5, 3, 1)
+        return pack_panels(w.reshape(s.groups, -1, padded), nb * lanes)
+
+
+def pack_panels(w: Array, width: int) -> Array:
+    """(groups, k, columns) as panels of `width` columns, each (k, width); last one narrower."""
+    groups, k, columns = w.shape
+    main = columns // width
+    head = w[:, :, : main * width].reshape(groups, k, main, width).transpose(0, 2, 1, 3)
+    flat = [head.reshape(groups, -1), w[:, :, main * width :].reshape(groups, -1)]
+    return np.ascontiguousarray(np.concatenate(flat, axis=1)).reshape(-1)

@@ -1,0 +1,137 @@
+"""Depthwise convolution: one filter per channel, a vector of channels at a time.
+
+Argument table: 0 input, 1 weights, 2 bias, 3 output, 4 operand. Units are output rows of an image,
+all channel blocks of the row chunk inside, or (channel block, image) pairs for small maps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loadrun.backends.cpu.emit import Func, Int
+from loadrun.backends.cpu.kernels import common
+from loadrun.backends.cpu.kernels.common import Epilogue, pieces
+from loadrun.backends.cpu.kernels.conv import ConvSpec
+from loadrun.backends.cpu.layout import Image
+from loadrun.backends.cpu.plan import Array, Kernel, Rows
+from loadrun.backends.cpu.target import Target
+
+_UNROLL = 24  # taps that one tile function may hold; larger filters loop over their rows
+
+
+class DepthwiseConv:
+    """The kernel and how weights are packed."""
+
+    def __init__(
+        self,
+        spec: ConvSpec,
+        x: Image,
+        y: Image,
+        res: Image | None,
+        epilogue: Epilogue,
+        target: Target,
+        *,
+        by_rows: bool = False,
+        threads: int = 1,
+    ) -> None:
+        """Generate the code; `x` and `y` are blocked, `x` with the convolution's halo."""
+        if not spec.depthwise or not x.halo.covers(spec.halo(x.h, x.w)):
+            raise ValueError("depthwise needs one channel per group and a sufficient halo")
+        self.spec, self.x, self.y, self.res = spec, x, y, res
+        self.epilogue, self.target = epilogue, target
+        # The accumulators, and on small register files some room for weights and inputs.
+        self.widths = pieces(y.w, 14 if target.registers >= 32 else 6)
+        f = common.entry("", target)
+        tiles = {w: self._tile(w) for w, _ in self.widths}
+        by_blocks = not by_rows and y.h * y.w <= 28 * 28 and y.n * x.blocks >= threads
+        rows_per_unit = y.h if by_blocks else 1
+        self.rows: Rows | None = None
+        if not by_blocks:
+            window = (spec.kh - 1) * spec.dh + 1
+            self.rows = Rows(y.h, 1, 1, window, spec.sh, spec.ph)
+        units = y.n * (x.blocks if by_blocks else y.h)
+        p = [f.load_ptr("%args", k) for k in range(5)]
+        with f.loop("%begin", "%end") as unit:
+            if by_blocks:
+                image, block = f.div(unit.i, x.blocks), f.mod(unit.i, x.blocks)
+                with f.loop(0, rows_per_unit) as r:
+                    self._row(f, p, tiles, image, block, r.i)
+            else:
+                image, row = f.div(unit.i, y.h), f.mod(unit.i, y.h)
+                with f.loop(0, x.blocks) as b:
+                    self._row(f, p, tiles, image, b.i, row)
+        name = f"depthwise_f32_{spec.name()}{common.tag(epilogue)}"
+        self.kernel: Kernel = common.finish(name, [*tiles.values(), f], [(f, units)])
+
+    def _tile(self, width: int) -> Func:
+        names = ("in", "w", "bias", "out", "res")
+        f = common.inner(f"tile{width}", [("ptr", n) for n in names], self.target)
+        s, x, vb = self.spec, self.x, self.target.vector_bytes
+        start = f.load("%bias")
+
+        def taps(acc: list[str], source: str, weights: str, rows: int) -> list[str]:
+            for ky in range(rows):
+                for kx in range(s.kw):
+                    w = f.load(weights, (ky * s.kw + kx) * vb)
+                    for p in range(width):
+                        at = ky * s.dh * x.row + (p * s.sw + kx * s.dw) * x.pixel
+                        acc[p] = f.fma(f.load(source, at), w, acc[p])
+            return acc
+
+        if s.kh * s.kw <= _UNROLL:
+            acc = taps([start] * width, "%in", "%w", s.kh)
+        else:
+            with f.loop(0, s.kh, 1, [(f.vt, start)] * width) as ky:
+                source = f.gep("%in", f.mul(ky.i, s.dh * x.row))
+                weights = f.gep("%w", f.mul(ky.i, s.kw * vb))
+                ky.next = taps(list(ky.v), source, weights, 1)
+            acc = ky.out
+        for p in range(width):
+            other = ""
+            if common.needs_operand(self.epilogue):
+                assert self.res is not None
+                other = f.load("%res", p * self.res.pixel)
+            f.store(common.apply(f, acc[p], self.epilogue, other), "%out", p * self.y.pixel)
+        return f
+
+    def _row(
+        self, f: Func, p: list[str], tiles: dict[int, Func], image: Int, block: Int, row: Int
+    ) -> None:
+        s, x, y, res, vb = self.spec, self.x, self.y, self.res, self.target.vector_bytes
+        start = x.origin - s.ph * x.row - s.pw * x.pixel
+        source = f.gep(p[0], f.add(f.add(f.mul(image, x.image), f.mul(block, x.block)), start))
+        source = f.gep(source, f.mul(row, s.sh * x.row))
+        out = f.gep(p[3], f.add(f.add(f.mul(image, y.image), f.mul(block, y.block)), y.origin))
+        out = f.gep(out, f.mul(row, y.row))
+        operand = p[4]
+        if common.needs_operand(self.epilogue):
+            assert res is not None
+            at = f.add(f.add(f.mul(image, res.image), f.mul(block, res.block)), res.origin)
+            operand = f.gep(f.gep(operand, at), f.mul(row, res.row))
+        weights = f.gep(p[1], f.mul(block, s.kh * s.kw * vb))
+        bias = f.gep(p[2], f.mul(block, vb))
+        first = 0
+        for width, count in self.widths:
+            with f.loop(0, count) as t:
+                at = f.add(f.mul(t.i, width), first)
+                step = res.pixel if res is not None else 0
+                f.call(
+                    tiles[width].name,
+                    [
+                        ("ptr", f.gep(source, f.mul(at, s.sw * x.pixel))),
+                        ("ptr", weights),
+                        ("ptr", bias),
+                        ("ptr", f.gep(out, f.mul(at, y.pixel))),
+                        ("ptr", f.gep(operand, f.mul(at, step))),
+                    ],
+                )
+            first += width * count
+
+    def pack(self, weights: Array) -> Array:
+        """Filters (groups, 1, 1, kh, kw) as [block][kh][kw][lanes]."""
+        s, lanes = self.spec, self.target.lanes
+        out = np.zeros((self.x.blocks * lanes, s.kh * s.kw), np.float32)
+        out[: s.groups] = weights.reshape(s.groups, s.kh * s.kw)
+        return np.ascontiguousarray(
+            out.reshape(self.x.blocks, lanes, s.kh * s.kw).transpose(0, 2, 1)
+        ).reshape(-1)

@@ -1,0 +1,137 @@
+"""The register tile that every convolution and matrix product is made of.
+
+    acc[p][o] += in[in_offset[p] + tap + step*i] * weights[tap][i][o][0:lanes]
+
+`px` pixels (or rows) times `nb` output vectors stay in registers. The reduction is one loop over
+a run-time table of byte offsets ("taps"), each good for `depth` successive steps, so 1x1, 3x3,
+any stride, dilation or group, Winograd's products and matrix products differ in tables only.
+Weights lie in exactly the order they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadrun.backends.cpu.emit import Func
+from loadrun.backends.cpu.kernels import common
+from loadrun.backends.cpu.kernels.common import Epilogue
+from loadrun.backends.cpu.target import Target
+
+LINE = 64
+PARAMS = (
+    ("ptr", "in"),
+    ("ptr", "w"),
+    ("ptr", "bias"),
+    ("ptr", "out"),
+    ("ptr", "res"),
+    ("ptr", "taps"),
+    ("i64", "ntaps"),
+    ("i64", "obs"),
+    ("i64", "rbs"),
+    ("ptr", "next"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a register tile computes.
+
+    Attributes:
+        in_offsets: Byte offset of each pixel's first input.
+        out_offsets, res_offsets: Byte offset of each pixel's output and second operand.
+        nb: Output vectors.
+        depth: Reduction steps per tap.
+        step: Bytes between the inputs of successive steps.
+        bias: Start from the bias vectors instead of zero.
+        accumulate: Start from what the output holds (a reduction in several parts).
+        epilogue: Applied before the store.
+        fetch_lines: 64-byte lines per tap to prefetch from `next`.
+        aligned: Output and operand vectors are aligned to a whole vector.
+        tail: Lanes of the last output vector that may be stored; 0 means all.
+    """
+
+    in_offsets: tuple[int, ...]
+    out_offsets: tuple[int, ...]
+    nb: int
+    depth: int
+    step: int = 4
+    res_offsets: tuple[int, ...] = ()
+    bias: bool = True
+    accumulate: bool = False
+    epilogue: Epilogue = ()
+    fetch_lines: int = 0
+    aligned: bool = True
+    tail: int = 0
+
+
+def emit_tile(name: str, tile: Tile, target: Target) -> Func:
+    """Write the function; parameters are `PARAMS`.
+
+    `obs` and `rbs` are the bytes from one output (operand) vector of a pixel to the next. All
+    weight and bias vectors are aligned. The outputs may alias nothing that is read, except that the
+    operand may be the output itself.
+    """
+    f = common.inner(name, PARAMS, target)
+    px, nb, vb = len(tile.in_offsets), tile.nb, target.vector_bytes
+    out = ["%out"] + [f.gep("%out", f.mul("%obs", o)) for o in range(1, nb)]
+    acc = _start(f, tile, out)
+    carried = [("ptr", "%w"), ("ptr", "%next"), *((f.vt, a) for a in acc)]
+    # Where pixels' windows overlap, equal addresses appear twice; LLVM would keep those
+    # values in registers and spill others.
+    addresses = {o + i * tile.step for o in tile.in_offsets for i in range(tile.depth)}
+    overlap = len(addresses) < px * tile.depth
+    with f.loop(0, "%ntaps", 1, carried) as taps:
+        offset = f.load_i32("%taps", f.mul(taps.i, 4))
+        source, weights = f.gep("%in", offset), taps.v[0]
+        acc = taps.v[2:]
+        fetched = 0
+        for i in range(tile.depth):
+            if overlap:
+                source = f.hide(source)
+            row = [f.load(weights, (i * nb + o) * vb) for o in range(nb)]
+            while fetched * tile.depth < (i + 1) * tile.fetch_lines:
+                f.prefetch(taps.v[1], fetched * LINE)
+                fetched += 1
+            for p in range(px):
+                x = f.broadcast(source, tile.in_offsets[p] + i * tile.step)
+                for o in range(nb):
+                    acc[o * px + p] = f.fma(x, row[o], acc[o * px + p])
+        following = [
+            f.gep(weights, tile.depth * nb * vb),
+            f.gep(taps.v[1], tile.fetch_lines * LINE),
+        ]
+        taps.next = following + acc
+    _finish(f, tile, out, taps.out[2:])
+    return f
+
+
+def _start(f: Func, tile: Tile, out: Sequence[str]) -> list[str]:
+    acc: list[str] = []
+    for o in range(tile.nb):
+        if tile.accumulate:
+            acc += [_load(f, tile, out[o], at, o) for at in tile.out_offsets]
+        else:
+            first = f.load("%bias", o * f.target.vector_bytes) if tile.bias else f.const(0.0)
+            acc += [first] * len(tile.in_offsets)
+    return acc
+
+
+def _load(f: Func, tile: Tile, base: str, offset: int, o: int) -> str:
+    if tile.tail and o == tile.nb - 1:
+        return f.load_masked(base, offset, f.first_lanes(tile.tail))
+    return f.load(base, offset, align=0 if tile.aligned else 4)
+
+
+def _finish(f: Func, tile: Tile, out: Sequence[str], acc: Sequence[str]) -> None:
+    px = len(tile.in_offsets)
+    operand = common.needs_operand(tile.epilogue)
+    for o in range(tile.nb):
+        base = f.gep("%res", f.mul("%rbs", o)) if operand else ""
+        for p in range(px):
+            other = _load(f, tile, base, tile.res_offsets[p], o) if operand else ""
+            value = common.apply(f, acc[o * px + p], tile.epilogue, other)
+            if tile.tail and o == tile.nb - 1:
+                f.store_masked(value, out[o], tile.out_offsets[p], f.first_lanes(tile.tail))
+            else:
+                f.store(value, out[o], tile.out_offsets[p], align=0 if tile.aligned else 4)

@@ -1,0 +1,300 @@
+"""Build a plan into something that runs: place memory, pack weights, compile, start threads."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from loadrun.backends.cpu import jit, schedule
+from loadrun.backends.cpu.arena import ArenaPlan, Lifetime, plan_arena
+from loadrun.backends.cpu.cache import Cache, digest
+from loadrun.backends.cpu.memory import Block
+from loadrun.backends.cpu.plan import Array, HostStep, Place, Plan, Step
+from loadrun.backends.cpu.runtime import Call, Team
+from loadrun.backends.cpu.target import Target
+
+_LOG = logging.getLogger(__name__)
+_ALIGN = 64
+_GUARD = 256  # kernels may prefetch, never read, past the end
+
+
+@dataclass(frozen=True, slots=True)
+class BuildStats:
+    """What a load cost, in seconds, and sizes in bytes."""
+
+    compile: jit.CompileStats
+    pack_s: float
+    total_s: float
+    weights_cached: bool
+    arena_bytes: int
+    const_bytes: int
+
+
+@dataclass(slots=True)
+class _Segment:
+    """Native phases [first, last), then a Python step, if any."""
+
+    first: int
+    last: int
+    host: HostStep | None = None
+
+
+@dataclass(slots=True)
+class _Patch:
+    """Words of the argument table that hold a caller's pointer, with offsets in bytes."""
+
+    words: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+
+
+def lifetimes(plan: Plan) -> list[Lifetime]:
+    """First and last use of every buffer in the arena; a band counts as one moment."""
+    moment = list(range(len(plan.steps)))
+    for first, last in plan.bands:
+        moment[first:last] = [first] * (last - first)
+    uses: dict[str, list[int]] = {}
+    for at, step in zip(moment, plan.steps, strict=True):
+        for name in (*step.reads, *step.writes):
+            uses.setdefault(name, []).append(at)
+    lives = []
+    for buffer in plan.buffers.values():
+        if buffer.place in (Place.ARENA, Place.HALO) and buffer.name in uses:
+            used = uses[buffer.name]
+            twin = buffer.image.key() if buffer.place is Place.HALO and buffer.image else ""
+            lives.append(Lifetime(buffer.name, buffer.nbytes, min(used), max(used), twin))
+    return lives
+
+
+class Program:
+    """A compiled plan with its memory and threads.
+
+    Runs from several threads take turns. `close` stops the workers and frees the code.
+    """
+
+    def __init__(
+        self, plan: Plan, target: Target, cache: Cache, *, jobs: int | None = None
+    ) -> None:
+        """Compile and load.
+
+        Args:
+            plan: What to run.
+            target: Instruction set; the plan was made for it.
+            cache: Objects and packed weights.
+            jobs: Compiling threads.
+        """
+        begin = time.perf_counter()
+        self.plan = plan
+        self._bases: dict[str, int] = {}
+        self._views: dict[str, Array] = {}
+        arena: ArenaPlan = plan_arena(lifetimes(plan), guard=_GUARD)
+        self._arena = Block(arena.nbytes + _GUARD)
+        for name, offset in arena.offsets.items():
+            self._bases[name] = self._arena.address + offset
+            self._views[name] = self._arena.array(offset, plan.buffers[name].nbytes)
+        packing = time.perf_counter()
+        cached = self._load_consts(cache)
+        packed = time.perf_counter()
+        modules = {s.kernel.name: s.kernel.ir for s in plan.steps if isinstance(s, Step)}
+        self._image, compiled = jit.build(modules, target, cache, jobs=jobs)
+        self._make_args()
+        self._phases: list[tuple[str, list[list[Call]]]] = []
+        self._segments: list[_Segment] = []
+        self._make_phases()
+        scratch = max([s.kernel.scratch for s in plan.steps if isinstance(s, Step)] + [0])
+        self._team = Team(
+            [chunks for _, chunks in self._phases],
+            target,
+            threads=plan.threads,
+            scratch=scratch + _GUARD,
+        )
+        self.stats = BuildStats(
+            compiled,
+            packed - packing,
+            time.perf_counter() - begin,
+            cached,
+            arena.nbytes,
+            self._consts.nbytes,
+        )
+
+    def _load_consts(self, cache: Cache) -> bool:
+        """Fill the block of constants from the cache or by packing; True if from the cache."""
+        offsets, top = {}, 0
+        for name, const in self.plan.consts.items():
+            offsets[name] = top
+            top += -(-const.nbytes // _ALIGN) * _ALIGN
+        self._consts = Block(top + _GUARD)
+        for name, offset in offsets.items():
+            self._bases[name] = self._consts.address + offset
+        whole = self._consts.array(0, top)
+        keys = [c.key for c in self.plan.consts.values()]
+        cacheable = top >= 1 << 20 and all(keys) and cache.folder is not None
+        key = digest("weights", jit.CODE_VERSION, *keys) if cacheable else ""
+        if key:
+            found = cache.map(key, "w", size=top)
+            if found is not None:
+                whole[:] = np.frombuffer(found, np.uint8)
+                return True
+        for name, const in self.plan.consts.items():
+            data = np.ascontiguousarray(const.make())
+            if data.nbytes != const.nbytes:
+                raise AssertionError(f"{name}: {data.nbytes} bytes made, {const.nbytes} planned")
+            whole[offsets[name] : offsets[name] + const.nbytes] = data.reshape(-1).view(np.uint8)
+        if key:
+            cache.write(key, "w", whole.data)
+        return False
+
+    def _make_args(self) -> None:
+        """One table of pointers per step; callers' buffers are patched before each run."""
+        steps = [s for s in self.plan.steps if isinstance(s, Step)]
+        total = sum(len(s.args) for s in steps)
+        self._tables = Block(8 * total + 8)
+        self._words = self._tables.array(0, 8 * total).view(np.int64)
+        self._table_of: dict[str, int] = {}
+        self._patches = {n: _Patch() for n in (*self.plan.inputs, *self.plan.outputs)}
+        at = 0
+        for step in steps:
+            self._table_of[step.name] = self._tables.address + 8 * at
+            for arg in step.args:
+                if arg.buffer in self._patches:
+                    self._patches[arg.buffer].words.append(at)
+                    self._patches[arg.buffer].offsets.append(arg.offset)
+                else:
+                    self._words[at] = self._bases[arg.buffer] + arg.offset
+                at += 1
+
+    def _make_phases(self) -> None:
+        """Phases of the native steps, cut where a Python step comes between."""
+        plan, steps = self.plan, self.plan.steps
+        band_at = dict(plan.bands)
+        start = index = 0
+        while index < len(steps):
+            step = steps[index]
+            if isinstance(step, HostStep):
+                self._segments.append(_Segment(start, len(self._phases), step))
+                start = len(self._phases)
+                index += 1
+                continue
+            stop = band_at.get(index, index + 1)
+            group = [s for s in steps[index:stop] if isinstance(s, Step)]
+            if stop - index == 1:
+                ranges = [
+                    [[schedule.Range(0, k, a, b)] for a, b in schedule.split(e.units, plan.threads)]
+                    for k, e in enumerate(step.kernel.entries)
+                ]
+            else:
+                ranges = [schedule.bands(group, plan.buffers, plan.threads)]
+            for chunks in ranges:
+                calls = [[self._call(group[r.step], r) for r in chunk] for chunk in chunks]
+                self._phases.append(("+".join(s.name for s in group), calls))
+            index = stop
+        self._segments.append(_Segment(start, len(self._phases)))
+
+    def _call(self, step: Step, r: schedule.Range) -> Call:
+        address = self._image.address(step.kernel.entries[r.entry].symbol)
+        return Call(address, self._table_of[step.name], r.begin, r.end)
+
+    # -- running
+    def run(self, feeds: Sequence[Array] | Mapping[str, Array]) -> list[Array]:
+        """Compute the outputs.
+
+        Args:
+            feeds: Inputs in the plan's order or by name; exact shapes and dtypes.
+
+        Returns:
+            New arrays, in the plan's order.
+
+        Raises:
+            ValueError: An input is missing or differs in shape or dtype.
+            RuntimeError: The program is closed.
+        """
+        arrays = self._check(feeds)
+        for name in self.plan.outputs:
+            b = self.plan.buffers[name]
+            arrays[name] = np.empty(b.shape, b.dtype)
+        with self._team.turn() as turn:
+            self._patch(arrays)
+            for segment in self._segments:
+                turn.run(segment.first, segment.last)
+                if segment.host is not None:
+                    self._run_host(segment.host, arrays)
+        return [arrays[name] for name in self.plan.outputs]
+
+    def _check(self, feeds: Sequence[Array] | Mapping[str, Array]) -> dict[str, Array]:
+        names = self.plan.inputs
+        if not isinstance(feeds, Mapping):
+            if len(feeds) != len(names):
+                raise ValueError(f"the model takes {len(names)} inputs; got: {len(feeds)}")
+            feeds = dict(zip(names, feeds, strict=True))
+        arrays = {}
+        for name in names:
+            b = self.plan.buffers[name]
+            if name not in feeds:
+                raise ValueError(f"input {name} is missing")
+            a = feeds[name]
+            if a.shape != b.shape or a.dtype != np.dtype(b.dtype):
+                raise ValueError(
+                    f"input {name} must be {b.dtype}{list(b.shape)}; got: {a.dtype}{list(a.shape)}"
+                )
+            arrays[name] = np.ascontiguousarray(a)
+        return arrays
+
+    def _patch(self, arrays: Mapping[str, Array]) -> None:
+        for name, patch in self._patches.items():
+            base = arrays[name].ctypes.data
+            for word, offset in zip(patch.words, patch.offsets, strict=True):
+                self._words[word] = base + offset
+
+    def _view(self, name: str, arrays: Mapping[str, Array]) -> Array:
+        if name in arrays:
+            return arrays[name]
+        b = self.plan.buffers[name]
+        count = int(np.prod(b.shape)) * np.dtype(b.dtype).itemsize
+        return self._views[name][:count].view(b.dtype).reshape(b.shape)
+
+    def _run_host(self, step: HostStep, arrays: Mapping[str, Array]) -> None:
+        results = step.run([self._view(n, arrays) for n in step.reads])
+        for name, value in zip(step.writes, results, strict=True):
+            self._view(name, arrays)[...] = value
+
+    def profile(self, feeds: Sequence[Array], *, repeat: int = 20) -> list[tuple[str, float]]:
+        """Seconds of each phase (median over `repeat` runs), run one after the other.
+
+        With one thread no worker disturbs; Python steps are included under their name.
+        """
+        arrays = self._check(feeds)
+        for name in self.plan.outputs:
+            arrays[name] = np.empty(self.plan.buffers[name].shape, self.plan.buffers[name].dtype)
+        names: list[str] = []
+        samples: list[list[float]] = []
+        for round_ in range(repeat):
+            with self._team.turn() as turn:
+                self._patch(arrays)
+                at = 0
+                for segment in self._segments:
+                    for k in range(segment.first, segment.last):
+                        begin = time.perf_counter()
+                        turn.run(k, k + 1)
+                        spent = time.perf_counter() - begin
+                        if round_ == 0:
+                            names.append(self._phases[k][0])
+                            samples.append([])
+                        samples[at].append(spent)
+                        at += 1
+                    if segment.host is not None:
+                        begin = time.perf_counter()
+                        self._run_host(segment.host, arrays)
+                        if round_ == 0:
+                            names.append(segment.host.name)
+                            samples.append([])
+                        samples[at].append(time.perf_counter() - begin)
+                        at += 1
+        return [(n, float(np.median(s))) for n, s in zip(names, samples, strict=True)]
+
+    def close(self) -> None:
+        """Stop the threads, then free the code. Safe to call twice."""
+        self._team.close()
+        self._image.close()

@@ -1,0 +1,133 @@
+"""Cut steps into chunks of work: ranges of units, and bands of rows through several steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from loadrun.backends.cpu.plan import Buffer, Rows, Step
+
+_CHUNKS_PER_THREAD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Units [begin, end) of one entry of one step of a group."""
+
+    step: int
+    entry: int
+    begin: int
+    end: int
+
+
+def split(units: int, threads: int) -> list[tuple[int, int]]:
+    """Ranges that threads claim: one for one thread, else a multiple of the threads."""
+    if threads == 1 or units <= 1:
+        return [(0, units)]
+    count = min(units, threads * _CHUNKS_PER_THREAD)
+    if count > threads:
+        count -= count % threads
+    # Unequal chunks in the order large, small waste less at the end.
+    low, extra = divmod(units, count)
+    out, at = [], 0
+    for k in range(count):
+        size = low + (1 if k < extra else 0)
+        out.append((at, at + size))
+        at += size
+    return out
+
+
+def _rows(step: Step) -> Rows:
+    if step.rows is None:
+        raise ValueError(f"{step.name}: cannot run in bands")
+    return step.rows
+
+
+def bands(
+    group: Sequence[Step],
+    buffers: Mapping[str, Buffer],
+    threads: int,
+    *,
+    band_bytes: int = 600_000,
+) -> list[list[Range]]:
+    """Chunks that run a group of steps band by band of the last step's rows.
+
+    Before a band of the last step every earlier step advances to the rows that it needs, so
+    that what one step writes is still in the cache when the next reads it. Each chunk is a run
+    of successive bands of one image and starts on its own: rows at its upper edge are computed
+    again, with the same values at the same place.
+
+    Args:
+        group: Steps with `rows`, each reading outputs of earlier ones or older buffers.
+        buffers: For sizes.
+        threads: Threads that share the chunks.
+        band_bytes: Data that a band may touch.
+    """
+    last = len(group) - 1
+    height = _rows(group[last]).rows
+    images = buffers[group[last].writes[0]].shape[0]
+    maker = {name: k for k, step in enumerate(group) for name in step.writes}
+    touched = {n for s in group for n in (*s.reads[:2], *s.writes)}
+    per_row = sum(buffers[n].nbytes / images for n in touched if n in buffers) / height
+    unit = max(_rows(s).rows_per_unit for s in group)
+    size = max(int(band_bytes / per_row) // unit * unit, unit)
+    count = max(-(-height // size), 1)
+    parts = 1
+    if threads > 1:
+        parts = min(max(2 * threads // images, 1), count)
+        while count % parts and count < height // unit:
+            count += 1
+        size = max(-(-height // count) // unit * unit, unit)
+        count = -(-height // size)
+    chunks: list[list[Range]] = []
+    for image in range(images):
+        for p in range(parts):
+            low, high = count * p // parts * size, min(count * (p + 1) // parts * size, height)
+            chunk: list[Range] = []
+            reached = _needs(group, maker, low, first=True)
+            for top in range(low, high, size):
+                ends = _needs(group, maker, min(top + size, high), first=False)
+                for k, step in enumerate(group):
+                    if ends[k] > reached[k]:
+                        chunk.append(_range(k, step, image, reached[k], ends[k]))
+                        reached[k] = ends[k]
+            if chunk:
+                chunks.append(chunk)
+    return chunks
+
+
+def _range(k: int, step: Step, image: int, low: int, high: int) -> Range:
+    r = _rows(step)
+    begin = low // r.rows_per_unit * r.units_per_row
+    end = -(-high // r.rows_per_unit) * r.units_per_row
+    base = image * -(-r.rows // r.rows_per_unit) * r.units_per_row
+    return Range(k, 0, base + begin, base + end)
+
+
+def _needs(group: Sequence[Step], maker: Mapping[str, int], row: int, *, first: bool) -> list[int]:
+    """The row each step must start from, or reach, for the last step's `row`."""
+    out: list[int | None] = [None] * len(group)
+    out[-1] = row
+    for j in range(len(group) - 1, -1, -1):
+        r, mine = _rows(group[j]), out[j]
+        assert mine is not None, "a step of a band feeds nothing in it"
+        grain = r.rows_per_unit
+        mine = mine // grain * grain if first else min(-(-mine // grain) * grain, r.rows)
+        out[j] = mine
+        for position, name in enumerate(group[j].reads):
+            k = maker.get(name)
+            if k is None or k >= j:
+                continue
+            if position > 0:  # the operand of an epilogue: same row
+                want = mine
+            elif first:
+                want = max(mine * r.stride - r.pad, 0)
+            else:
+                want = (mine - 1) * r.stride - r.pad + r.window
+            want = min(max(want, 0), _rows(group[k]).rows)
+            have = out[k]
+            if have is None:
+                out[k] = want
+            else:
+                out[k] = min(have, want) if first else max(have, want)
+    return [v for v in out if v is not None]

@@ -1,0 +1,195 @@
+"""Small hand-made networks in the engine's own nodes, and their meaning in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from loadrun.backends.cpu import nodes as nd
+from loadrun.backends.cpu.kernels.common import RELU, Act
+from loadrun.backends.cpu.kernels.conv import ConvSpec
+from loadrun.backends.cpu.kernels.pool import PoolSpec
+from loadrun.backends.cpu.plan import Array
+
+
+class Builder:
+    """Collects nodes; every method returns the name of its result."""
+
+    def __init__(self, shape: tuple[int, ...], seed: int = 0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.shapes: dict[str, tuple[int, ...]] = {"x": shape}
+        self.nodes: list[nd.Node] = []
+
+    def add(self, shape: tuple[int, ...], make: Callable[[str, str], nd.Node]) -> str:
+        name = f"t{len(self.nodes)}"
+        self.nodes.append(make(f"n{len(self.nodes)}", name))
+        self.shapes[name] = shape
+        return name
+
+    def conv(
+        self,
+        x: str,
+        oc: int,
+        k: int,
+        s: int = 1,
+        p: int = 0,
+        groups: int = 1,
+        d: int = 1,
+        bias: bool = True,
+    ) -> str:
+        n, c, h, w = self.shapes[x]
+        spec = ConvSpec(groups, oc // groups, c // groups, k, k, s, s, p, p, d, d)
+        scale = np.sqrt(2.0 / (spec.ic * k * k))
+        wt = (self.rng.standard_normal((groups, spec.oc, spec.ic, k, k)) * scale).astype(np.float32)
+        b = self.rng.standard_normal(oc).astype(np.float32) * 0.1 if bias else None
+        oh, ow = spec.out_size(h, w)
+        return self.add((n, oc, oh, ow), lambda a, o: nd.Conv(a, (x,), (o,), spec, wt, b))
+
+    def act(self, x: str, *acts: Act) -> str:
+        return self.add(self.shapes[x], lambda a, o: nd.Pointwise(a, (x,), (o,), acts or (RELU,)))
+
+    def plus(self, x: str, y: str) -> str:
+        return self.add(self.shapes[x], lambda a, o: nd.Add(a, (x, y), (o,)))
+
+    def pool(self, x: str, mode: str, k: int, s: int, p: int = 0) -> str:
+        n, c, h, w = self.shapes[x]
+        spec = PoolSpec(mode, k, k, s, s, p, p)
+        return self.add((n, c, *spec.out_size(h, w)), lambda a, o: nd.Pooling(a, (x,), (o,), spec))
+
+    def gap(self, x: str, mode: str = "mean") -> str:
+        n, c = self.shapes[x][:2]
+        return self.add((n, c), lambda a, o: nd.GlobalPooling(a, (x,), (o,), mode))
+
+    def dense(self, x: str, n: int) -> str:
+        m, k = self.shapes[x]
+        w = (self.rng.standard_normal((k, n)) / np.sqrt(k)).astype(np.float32)
+        b = self.rng.standard_normal(n).astype(np.float32)
+        return self.add((m, n), lambda a, o: nd.Dense(a, (x,), (o,), w, b))
+
+    def network(self, *outputs: str) -> nd.Network:
+        return nd.Network(tuple(self.nodes), self.shapes, ("x",), outputs)
+
+
+def resnet18(size: int = 224, batch: int = 1, width: int = 64) -> nd.Network:
+    b = Builder((batch, 3, size, size))
+    x = b.pool(b.act(b.conv("x", width, 7, 2, 3)), "max", 3, 2, 1)
+    for stage in range(4):
+        c = width << stage
+        for block in range(2):
+            s = 2 if stage and not block else 1
+            y = b.conv(b.act(b.conv(x, c, 3, s, 1)), c, 3, 1, 1)
+            short = b.conv(x, c, 1, s) if s > 1 else x
+            x = b.act(b.plus(y, short))
+    return b.network(b.dense(b.gap(x), 1000))
+
+
+def resnet50(size: int = 224, batch: int = 1) -> nd.Network:
+    b = Builder((batch, 3, size, size))
+    x = b.pool(b.act(b.conv("x", 64, 7, 2, 3)), "max", 3, 2, 1)
+    for stage, count in enumerate((3, 4, 6, 3)):
+        c = 64 << stage
+        for block in range(count):
+            s = 2 if stage and not block else 1
+            y = b.act(b.conv(x, c, 1))
+            y = b.conv(b.act(b.conv(y, c, 3, s, 1)), 4 * c, 1)
+            short = x if block else b.conv(x, 4 * c, 1, s)
+            x = b.act(b.plus(y, short))
+    return b.network(b.dense(b.gap(x), 1000))
+
+
+def mobilenetv2(size: int = 224, batch: int = 1) -> nd.Network:
+    six = Act("clip", 0.0, 6.0)
+    b = Builder((batch, 3, size, size))
+    x = b.act(b.conv("x", 32, 3, 2, 1), six)
+    blocks = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1))
+    for t, c, n, s in (*blocks, (6, 160, 3, 2), (6, 320, 1, 1)):
+        for i in range(n):
+            stride = s if not i else 1
+            inner = b.shapes[x][1] * t
+            y = b.act(b.conv(x, inner, 1), six) if t > 1 else x
+            y = b.conv(b.act(b.conv(y, inner, 3, stride, 1, groups=inner), six), c, 1)
+            x = b.plus(y, x) if stride == 1 and b.shapes[x][1] == c else y
+    x = b.act(b.conv(x, 1280, 1), six)
+    return b.network(b.dense(b.gap(x), 1000))
+
+
+# -- meaning
+def evaluate(network: nd.Network, x: Array) -> list[Array]:
+    """Float64 results of all outputs, from the definition of each node."""
+    values: dict[str, Array] = {"x": x.astype(np.float64)}
+    for node in network.nodes:
+        args = [values[n] for n in node.inputs]
+        values[node.outputs[0]] = _MEANING[type(node)](node, args)
+    return [values[n] for n in network.outputs]
+
+
+def activate(x: Array, acts: tuple[Act, ...], other: Array | None = None) -> Array:
+    for a in acts:
+        sig = 1 / (1 + np.exp(-x))
+        x = {
+            "relu": lambda v: np.maximum(v, 0),
+            "clip": lambda v, a=a: np.clip(v, a.low, a.high),
+            "sigmoid": lambda v, sig=sig: sig,
+            "silu": lambda v, sig=sig: v * sig,
+            "tanh": np.tanh,
+            "hswish": lambda v: v * np.clip(v + 3, 0, 6) / 6,
+            "leaky": lambda v, a=a: np.where(v > 0, v, v * a.low),
+            "add": lambda v: v + other,
+            "mul": lambda v: v * other,
+        }[a.kind](x)
+    return x
+
+
+def conv2d(x: Array, w: Array, b: Array | None, s: ConvSpec) -> Array:
+    """Convolution (n, c, h, w) by (groups, oc, ic, kh, kw) in float64."""
+    n = x.shape[0]
+    xp = np.pad(x, ((0, 0), (0, 0), (s.ph, s.ph), (s.pw, s.pw)))
+    span = ((s.kh - 1) * s.dh + 1, (s.kw - 1) * s.dw + 1)
+    win = sliding_window_view(xp, span, axis=(2, 3))[:, :, :: s.sh, :: s.sw, :: s.dh, :: s.dw]
+    win = win.reshape(n, s.groups, s.ic, *win.shape[2:])
+    out = np.empty((n, s.groups, s.oc, *win.shape[3:5]))
+    for g in range(s.groups):
+        got = np.tensordot(win[:, g], w[g].astype(np.float64), axes=((1, 4, 5), (1, 2, 3)))
+        out[:, g] = got.transpose(0, 3, 1, 2)
+    out = out.reshape(n, s.groups * s.oc, *out.shape[3:])
+    return out if b is None else out + b.astype(np.float64).reshape(1, -1, 1, 1)
+
+
+def _conv(node: nd.Conv, args: list[Array]) -> Array:
+    y = conv2d(args[0], node.weights, node.bias, node.spec)
+    return activate(y, node.epilogue, args[1] if len(args) > 1 else None)
+
+
+def pool2d(x: Array, s: PoolSpec) -> Array:
+    fill = -np.inf if s.mode == "max" else 0.0
+    pads = ((0, 0), (0, 0), (s.ph, s.ph), (s.pw, s.pw))
+    win = sliding_window_view(np.pad(x, pads, constant_values=fill), (s.kh, s.kw), axis=(2, 3))
+    win = win[:, :, :: s.sh, :: s.sw]
+    if s.mode == "max":
+        return win.max((4, 5))
+    if s.mode == "mean":
+        return win.mean((4, 5))
+    ones = np.pad(np.ones_like(x), pads)
+    count = sliding_window_view(ones, (s.kh, s.kw), axis=(2, 3))[:, :, :: s.sh, :: s.sw]
+    return win.sum((4, 5)) / count.sum((4, 5))
+
+
+def _dense(node: nd.Dense, args: list[Array]) -> Array:
+    y = args[0] @ node.weights.astype(np.float64)
+    return activate(y if node.bias is None else y + node.bias.astype(np.float64), node.epilogue)
+
+
+def _gap(node: nd.GlobalPooling, args: list[Array]) -> Array:
+    return {"mean": np.mean, "max": np.max, "sum": np.sum}[node.mode](args[0], axis=(2, 3))
+
+
+_MEANING: dict[type[nd.Node], Callable[..., Array]] = {
+    nd.Conv: _conv,
+    nd.Pointwise: lambda node, a: activate(a[0], node.epilogue),
+    nd.Add: lambda node, a: activate(a[0] + a[1], node.epilogue),
+    nd.Pooling: lambda node, a: pool2d(a[0], node.spec),
+    nd.GlobalPooling: _gap,
+    nd.Dense: _dense,
+}
