@@ -147,12 +147,19 @@ def rounding_mulh(x: A, y: A) -> A:
     return np.asarray(np.clip(high, limits.min, limits.max).astype(x.dtype))
 
 
+def _one_second(x: A, y: A) -> tuple[A, A]:
+    """The operands, the one with a single element second: it decides which NaN is lost."""
+    return (y, x) if x.size == 1 != y.size else (x, y)
+
+
 def _max(x: A, y: A) -> A:
-    return np.where(y > x, y, x)  # MAX(NaN, c) is NaN
+    x, y = _one_second(x, y)
+    return np.where(y > x, y, x)  # MAX(NaN, c) is NaN, MAX(c, NaN) is c
 
 
 def _min(x: A, y: A) -> A:
-    return np.where(x < y, x, y)  # MIN(NaN, c) is c
+    x, y = _one_second(x, y)
+    return np.where(x < y, x, y)  # MIN(NaN, c) is c, MIN(c, NaN) is NaN
 
 
 def _clip(x: A, y: A, z: A) -> A:
