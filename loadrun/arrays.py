@@ -249,7 +249,7 @@ def _json_numbers(text: str) -> str:
     return re.sub(r"(?<=[0-9])\.(?![0-9])", ".0", text)
 
 
-def shapeshape_fits(shape: tuple[int, ...], declared: tuple[int | None, ...]) -> bool:
+def shape_fits(shape: tuple[int, ...], declared: tuple[int | None, ...]) -> bool:
     """Whether a shape is the declared one where that is known."""
     return len(shape) == len(declared) and all(
         want is None or want == have for have, want in zip(shape, declared, strict=True)
