@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from mgeserial.dtypes import Array
 from mgeserial.errors import ShapeError
-from mgeserial.ir.types import Call, Shape, ShapeLike, TensorType, static
-from mgeserial.ops.rules import need
+from mgeserial.ir.types import Call, Shape, ShapeLike, TensorType
+from mgeserial.ops.numerics import to_real
+from mgeserial.ops.rules import need, normal_axis
 
 __all__ = ["MAX_RANK", "as_index", "dims", "during", "integers", "number", "ruled_shape", "unknown"]
 
@@ -50,42 +51,55 @@ def unknown(rank: int | None) -> ShapeLike:
 
 
 def integers(call: Call, index: int) -> tuple[int, ...] | None:
-    """The elements of a 1-d integer input; None when its value is not known.
+    """The elements of a 1-d input, cut to integers; None when its value is not known.
 
     Raises:
-        ShapeError: It is not an integer type, not 1-d, or too long for a shape.
+        ShapeError: It is not 1-d, too long for a shape, or holds no numbers (NaN, quantised).
     """
     given = call.inputs[index]
-    need(given.dtype.is_integer, f"input {index} must hold integers, got {given.dtype}")
+    need(
+        given.dtype.is_integer or given.dtype.is_float,
+        f"input {index} must hold numbers, got {given.dtype}",
+    )
     value = call.value(index)
     if value is None:
         return None
     need(value.ndim <= 1, f"input {index} must have 1 dimension, got shape {value.shape}")
     need(value.size <= MAX_RANK, f"input {index} has {value.size} numbers, at most {MAX_RANK} fit")
-    return tuple(int(v) for v in value.reshape(-1))
+    real = to_real(value, given.dtype) if given.dtype.is_float else value
+    found = [float(v) if given.dtype.is_float else int(v) for v in real.reshape(-1)]
+    sensible = all(abs(v) <= _MOST_ELEMENTS for v in found)
+    need(sensible, f"input {index} must hold numbers of sensible size, got {found}")
+    return tuple(int(v) for v in found)
 
 
 def number(call: Call, index: int) -> int | None:
-    """The one integer of an input; None when its value is not known.
+    """The one number of an input, cut to an integer; None when its value is not known.
 
     Raises:
-        ShapeError: It is not an integer type or has another number of elements.
+        ShapeError: It has another number of elements, or is no number (NaN, quantised).
     """
-    shape = call.inputs[index].shape
-    if static(shape):
-        size = call.inputs[index].size
-        need(size == 1, f"input {index} must be one number, got {size}")
-    found = integers(call, index)
+    given = call.inputs[index]
+    if given.is_static:
+        need(given.size == 1, f"input {index} must be one number, got shape {given.shape}")
+    value = call.value(index)
+    if value is None:
+        return None
+    found = integers(call.replace(values=(None,) * index + (value.reshape(-1),)), index)
     return None if found is None else found[0]
 
 
-def dims(call: Call, index: int, *, count: int | None = None) -> ShapeLike:
+def dims(
+    call: Call, index: int, *, count: int | None = None, ignored: int | None = None
+) -> ShapeLike:
     """The shape that an input says; dimensions are None where its value is not known.
 
     Args:
         call: The call.
         index: The input with the dimensions.
         count: How many dimensions the operator wants; None: any number.
+        ignored: A dimension (may count from the back) whose number has no meaning: None in the
+            result.
 
     Raises:
         ShapeError: It is not a shape, or one of another rank than wanted.
@@ -97,6 +111,15 @@ def dims(call: Call, index: int, *, count: int | None = None) -> ShapeLike:
         _check_count(index, count, length)
         return unknown(count if length is None else length)
     _check_count(index, count, len(found))
+    if ignored is not None:
+        place = normal_axis(ignored, len(found))
+        checked = _dims_of(index, (*found[:place], *found[place + 1 :]))
+        return (*checked[:place], None, *checked[place:])
+    return _dims_of(index, found)
+
+
+def _dims_of(index: int, found: tuple[int, ...]) -> Shape:
+    """The numbers of input `index` as dimensions, after a check."""
     need(all(n >= 0 for n in found), f"input {index} says the shape {found}: below zero")
     need(math.prod(found) <= _MOST_ELEMENTS, f"input {index} says the shape {found}: too large")
     return found

@@ -21,14 +21,12 @@ _NO_AXIS = MAX_RANK  # OptionalAxisV1: the number that stands for "none"
 
 
 def _reshape_shapes(call: Call) -> list[ShapeLike]:
-    wanted, given = dims(call, 1), call.inputs[0].shape
+    inferred = None if call.param.axis == _NO_AXIS else int(call.param.axis)
+    wanted, given = dims(call, 1, ignored=inferred), call.inputs[0].shape
     if wanted is None:
         return [None]
-    if call.param.axis != _NO_AXIS:
-        axis = normal_axis(call.param.axis, len(wanted))
-        wanted = (*wanted[:axis], None, *wanted[axis + 1 :])
-        if static(given):
-            wanted = _with_inferred(wanted, axis, call.shape(0))
+    if inferred is not None and static(given):
+        wanted = _with_inferred(wanted, normal_axis(inferred, len(wanted)), call.shape(0))
     if static(wanted) and static(given):
         want, have = TensorType(call.dtype(0), wanted).size, call.inputs[0].size
         need(

@@ -1,9 +1,329 @@
-"""Operator records: warp."""
+"""Images resampled at given, affine or perspective positions.
+
+Matrices map pixels of the output, as (x, y, 1), to positions in the source. Images of 8-bit or
+float32 elements with the channels last (up to 3) are read at steps of 1/32 pixel (`subpixel`), all
+others at exact positions (`sampling`).
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
 from mgeserial import params as P
+from mgeserial.dtypes import Array, DType, DTypeEnum
+from mgeserial.errors import UnsupportedError
+from mgeserial.ir.types import Call, Shape, ShapeLike
+from mgeserial.ops.imaging import (
+    Floats,
+    Layout,
+    as_elements,
+    as_values,
+    layout_of,
+    planes,
+    unplanes,
+)
+from mgeserial.ops.numerics import rhte
+from mgeserial.ops.operands import as_index, dims
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
+from mgeserial.ops.rules import dtype_of, need, output_or
+from mgeserial.ops.sampling import (
+    Border,
+    Index,
+    Points,
+    Taps,
+    bilinear,
+    bordered,
+    interpolate,
+    whole,
+)
+from mgeserial.ops.subpixel import FRACTIONS, Mode, resample
+
+_F = P.ConvolutionFormat
+_KINDS = DTypeEnum
+# Formats of two layouts: how the source and the result lie.
+_MIXED = {
+    _F.NHWC_NCHW: (_F.NHWC, _F.NCHW),
+    _F.NHWC_NCHW4_IC_SMALL: (_F.NHWC, _F.NCHW4),
+    _F.NCHW_NCHW4_IC_SMALL: (_F.NCHW, _F.NCHW4),
+}
+# Fixed point of affine positions before they are cut to 1/32 pixel.
+_AFFINE_BITS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Warp:
+    """Which input of a warp is what: sources, matrices, indices of sources, output shape."""
+
+    sources: tuple[int, ...]
+    matrix: int
+    index: int | None
+    shape: int
+
+
+def roles(call: Call) -> Warp:
+    """Which input is what: sources come first, then matrices (rank 3), maybe indices, the shape."""
+    last = len(call.inputs) - 1
+    ranks = [None if t.shape is None else len(t.shape) for t in call.inputs]
+    matrix = next((i for i in range(1, last) if ranks[i] == 3), 1)
+    need(last - matrix in (1, 2), f"inputs must end with mat[, mat_idx], out_shape; got {last + 1}")
+    return Warp(tuple(range(matrix)), matrix, matrix + 1 if last - matrix == 2 else None, last)
+
+
+def _layouts(format_: P.ConvolutionFormat) -> tuple[Layout, Layout]:
+    source, result = _MIXED.get(format_, (format_, format_))
+    return layout_of(source), layout_of(result)
+
+
+def matrix_count(call: Call, place: int, rows: int) -> int:
+    """Number of matrices in an input (m, rows, 3) of float32."""
+    shape = call.shape(place)
+    need(
+        len(shape) == 3 and shape[1:] == (rows, 3),
+        f"matrices must have shape (m, {rows}, 3), got {shape}",
+    )
+    need(call.dtype(place).is_float, f"matrices must be Float32, got {call.dtype(place)}")
+    return shape[0]
+
+
+def _warp_shapes(call: Call) -> list[ShapeLike]:
+    role = roles(call)
+    source, result = _layouts(call.param.format)
+    shape = call.shape(0)
+    source.size(shape)
+    for other in role.sources[1:]:
+        need(call.shape(other) == shape, f"sources differ: {shape} and {call.shape(other)}")
+    rows = 2 if call.op.name == "WarpAffine" else 3
+    count, images = matrix_count(call, role.matrix, rows), shape[0] * len(role.sources)
+    if role.index is None:
+        need(count == images, f"{count} matrices for {images} images")
+    else:
+        index = call.shape(role.index)
+        need(index == (count,), f"mat_idx must have shape {(count,)}, got {index}")
+    return [_warp_dims(source, result, shape, count, dims(call, role.shape, count=2))]
+
+
+def _warp_dims(
+    source: Layout, result: Layout, shape: Shape, count: int, size: ShapeLike
+) -> ShapeLike:
+    h, w = size or (None, None)
+    if source == result:
+        return (count, *source.resized(shape, h, w)[1:])
+    channels = shape[3] if source.h == 1 else shape[1]
+    if result.rank == 4:
+        return (count, channels, h, w)
+    need(channels <= 4, f"at most 4 channels go into one pack, got {channels}")
+    return (count, 1, h, w, 4)
+
+
+def grid(h: int, w: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Row and column (h * w,) of the pixels of an image."""
+    y, x = np.indices((h, w), dtype=np.float32)
+    return y.reshape(-1), x.reshape(-1)
+
+
+def transformed(matrix: Floats, h: int, w: int) -> tuple[Floats, Floats, Floats]:
+    """Row, column and divisor (m, h * w) of the pixels of an output under matrices (m, 2|3, 3).
+
+    The divisor is 1 for affine matrices; rows and columns are not divided yet. The type is that
+    of `matrix`.
+    """
+    y, x = (a.astype(matrix.dtype) for a in grid(h, w))
+    lines = [
+        matrix[:, i, 0, None] * x + matrix[:, i, 1, None] * y + matrix[:, i, 2, None]
+        for i in range(matrix.shape[1])
+    ]
+    column, row = lines[0], lines[1]
+    return row, column, lines[2] if len(lines) > 2 else np.ones_like(row)
+
+
+def exact_points(
+    matrix: Array, image: Index, size: tuple[int, int], out: tuple[int, int], border: Border
+) -> Points:
+    """Where the pixels of outputs of size `out` read sources of size `size`.
+
+    Args:
+        matrix: (m, 2, 3) or (m, 3, 3) float32.
+        image: (m,) source image of each output.
+        size: Height and width of the sources.
+        out: Height and width of the outputs.
+        border: Border mode.
+    """
+    with np.errstate(all="ignore"):
+        row, column, divisor = transformed(matrix.astype(np.float32), *out)
+        y, x = (row / divisor).reshape(-1), (column / divisor).reshape(-1)
+        taps = bilinear(y, size[0], border), bilinear(x, size[1], border)
+    return Points(np.repeat(image, out[0] * out[1]), *taps, size)
+
+
+def source_images(index: Array | None, count: int, images: int) -> Index:
+    """Source image (count,) of each output.
+
+    Raises:
+        ShapeError: An index is outside the images.
+    """
+    if index is None:
+        return np.arange(count)
+    found = as_index(index).reshape(-1)
+    if found.size:
+        low, high = int(found.min()), int(found.max())
+        wrong = low if low < 0 else high
+        need(low >= 0 and high < images, f"mat_idx {wrong} is outside {images} images")
+    return found
+
+
+def _warp(call: Call, *arrays: Array) -> Array:
+    role = roles(call)
+    source, _ = _layouts(call.param.format)
+    x = arrays[0] if len(role.sources) == 1 else np.concatenate([arrays[i] for i in role.sources])
+    matrix, (h, w) = arrays[role.matrix], (int(n) for n in arrays[role.shape].reshape(-1))
+    index = None if role.index is None else arrays[role.index]
+    image = source_images(index, matrix.shape[0], x.shape[0])
+    border, fill = _border(call)
+    if _in_steps(call, source, x):
+        position = _positions(call, matrix, h, w)
+        flat = resample(
+            x, np.repeat(image, h * w), position, mode=call.param.imode, border=border, fill=fill
+        )
+        return _finished(call, flat.reshape(-1, h, w, x.shape[3]).transpose(0, 3, 1, 2), x.shape)
+    if call.param.imode != Mode.LINEAR:
+        raise UnsupportedError(
+            f"interpolation {call.param.imode} needs channels last, 1 to 3 of them, "
+            f"8-bit or float32; got {call.inputs[0]}"
+        )
+    points = exact_points(matrix, image, source.size(x.shape), (h, w), border)
+    values = planes(as_values(x, call.dtype(0)), source)
+    mixed = interpolate(values, points, fill=fill)
+    if border == Border.CONSTANT:
+        mixed = np.where(np.isfinite(mixed), mixed, np.float32(fill))
+    flat = as_elements(mixed, call.dtype(0))
+    return _finished(call, flat.reshape(-1, h, w, flat.shape[1]).transpose(0, 3, 1, 2), x.shape)
+
+
+def _border(call: Call) -> tuple[P.WarpPerspectiveV1BorderMode, float]:
+    param = call.param
+    mode = param.bmode if isinstance(param, P.WarpPerspective) else param.border_mode
+    return mode, param.border_val
+
+
+def _in_steps(call: Call, source: Layout, x: Array) -> bool:
+    """Whether positions are cut to 1/32 pixel: channels last, few of them, simple elements."""
+    simple = call.dtype(0).kind in (_KINDS.Uint8, _KINDS.Float32)
+    return source.name == "NHWC" and simple and 1 <= x.shape[3] <= 3
+
+
+def _positions(call: Call, matrix: Array, h: int, w: int) -> tuple[Index, Index]:
+    """Rows and columns (m * h * w,) in 1/32 pixel, or whole pixels for NEAREST."""
+    nearest = call.param.imode == Mode.NEAREST
+    wide = matrix.astype(np.float64)
+    if matrix.shape[1] == 2:
+        return _affine_positions(wide, h, w, nearest=nearest)
+    row, column, divisor = transformed(wide, h, w)
+    unit = 1.0 if nearest else float(FRACTIONS)
+    with np.errstate(all="ignore"):
+        scale = np.where(divisor != 0, unit / divisor, 0.0)
+        y, x = whole(rhte(row * scale)), whole(rhte(column * scale))
+    return y.reshape(-1), x.reshape(-1)
+
+
+def _affine_positions(
+    matrix: npt.NDArray[np.float64], h: int, w: int, *, nearest: bool
+) -> tuple[Index, Index]:
+    one = 1 << _AFFINE_BITS
+    step = one if nearest else one // FRACTIONS
+    found = []
+    for line in (1, 0):
+        by_x = whole(rhte(matrix[:, line, 0, None] * np.arange(w) * one))
+        start = matrix[:, line, 1, None] * np.arange(h) + matrix[:, line, 2, None]
+        by_y = whole(rhte(start * one)) + step // 2
+        found.append(((by_y[:, :, None] + by_x[:, None, :]) // step).reshape(-1))
+    return found[0], found[1]
+
+
+def _finished(call: Call, y: Array, shape: Shape) -> Array:
+    """Results (m, k, h, w) of the source's type in the layout and type of the output."""
+    source, result = _layouts(call.param.format)
+    given, wanted = call.dtype(0), call.output_types[0].dtype
+    if source == result:
+        whole_ = unplanes(y, shape, source)
+    else:
+        missing = 4 - y.shape[1] if result.rank == 5 else 0
+        whole_ = y if result.rank == 4 else y.transpose(0, 2, 3, 1)
+    if given != wanted:
+        whole_ = _converted(whole_, given, wanted)
+    if source != result and result.rank == 5:
+        whole_ = np.pad(whole_, ((0, 0), (0, 0), (0, 0), (0, missing)))[:, None]
+    return whole_
+
+
+def _converted(y: Array, given: DType, wanted: DType) -> Array:
+    zero = given.zero_point or 0
+    if given.kind not in (_KINDS.Uint8, _KINDS.Quantized8Asymm):
+        raise UnsupportedError(f"{given} cannot become {wanted} in a warp")
+    if wanted.kind is _KINDS.QuantizedS8:
+        middle = 128 if given.kind is _KINDS.Uint8 else zero
+        return np.clip(y.astype(np.int16) - middle, -128, 127).astype(np.int8)
+    if wanted.kind is not _KINDS.Float32:
+        raise UnsupportedError(f"{given} cannot become {wanted} in a warp")
+    return (y.astype(np.float32) - np.float32(zero)) * np.float32(given.scale or 1.0)
+
+
+def remap_layout(call: Call, source: int, coordinates: int) -> Layout:
+    """Layout of a remap's images, after a check of the map's shape."""
+    layout = layout_of(call.param.format)
+    if layout.rank != 4:
+        raise UnsupportedError(f"images in format {layout.name} cannot be remapped")
+    shape, given = call.shape(source), call.shape(coordinates)
+    layout.size(shape)
+    need(
+        len(given) == 4 and given[0] == shape[0] and given[3] == 2,
+        f"the map must have shape ({shape[0]}, h, w, 2), got {given}",
+    )
+    need(
+        call.dtype(coordinates).is_float, f"the map must be Float32, got {call.dtype(coordinates)}"
+    )
+    return layout
+
+
+def _remap_shapes(call: Call) -> list[ShapeLike]:
+    layout = remap_layout(call, 0, 1)
+    _, h, w, _ = call.shape(1)
+    return [layout.resized(call.shape(0), h, w)]
+
+
+def remap_points(call: Call, coordinates: Array, size: tuple[int, int]) -> Points:
+    """Where the outputs of a remap read; `coordinates` is (n, h, w, 2) as (x, y)."""
+    n, h, w, _ = coordinates.shape
+    x, y = (coordinates[..., i].reshape(-1).astype(np.float32) for i in (0, 1))
+    image = np.repeat(np.arange(n), h * w)
+    border = call.param.border_type
+    with np.errstate(invalid="ignore"):
+        if call.param.imode == Mode.LINEAR:
+            return Points(image, bilinear(y, size[0], border), bilinear(x, size[1], border), size)
+        if call.param.imode != Mode.NEAREST:
+            raise UnsupportedError(f"interpolation {call.param.imode} is not supported by remap")
+        taps = [
+            Taps(
+                bordered(whole(rhte(a)), length, border)[:, None],
+                np.ones((a.shape[0], 1), np.float32),
+            )
+            for a, length in zip((y, x), size, strict=True)
+        ]
+    return Points(image, taps[0], taps[1], size)
+
+
+def _remap(call: Call, source: Array, coordinates: Array) -> Array:
+    layout, dtype = remap_layout(call, 0, 1), call.dtype(0)
+    points = remap_points(call, coordinates, layout.size(source.shape))
+    mixed = interpolate(planes(as_values(source, dtype), layout), points, fill=call.param.scalar)
+    if call.param.border_type == Border.CONSTANT:
+        mixed = np.where(np.isfinite(mixed), mixed, np.float32(call.param.scalar))
+    n, h, w, _ = coordinates.shape
+    y = as_elements(mixed, dtype).reshape(n, h, w, -1).transpose(0, 3, 1, 2)
+    return unplanes(y, source.shape, layout)
+
 
 REMAP = register(
     OpSpec(
@@ -17,39 +337,10 @@ REMAP = register(
         v2=(V2Id("RemapV1", 1, 7991894348397599907),),
         params=(P.Remap,),
         inputs=("src", "map_xy"),
-        source="operators.json",
-    )
-)
-
-REMAP_BACKWARD_DATA = register(
-    OpSpec(
-        name="RemapBackwardData",
-        runtime_name="RemapBackwardData",
-        names=(
-            Name("RemapBackwardData", "v1.0.0-rc1", 4207226166622651297, until="v1.2.0"),
-            Name("RemapBackwardDataV1", "v1.3.0", 9803018275425671754),
-        ),
-        old_id=15284773977311085522,
-        v2=(V2Id("RemapBackwardDataV1", 1, 15284773977311085522),),
-        params=(P.Remap,),
-        inputs=("map", "diff", "src_for_shape"),
-        source="operators.json",
-    )
-)
-
-REMAP_BACKWARD_MAT = register(
-    OpSpec(
-        name="RemapBackwardMat",
-        runtime_name="RemapBackwardMat",
-        names=(
-            Name("RemapBackwardMat", "v1.0.0-rc1", 3961377066792436854, until="v1.2.0"),
-            Name("RemapBackwardMatV1", "v1.3.0", 226402808098342309),
-        ),
-        old_id=12515271734490684168,
-        v2=(V2Id("RemapBackwardMatV1", 1, 12515271734490684168),),
-        params=(P.Remap,),
-        inputs=("src", "map", "diff"),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=_remap_shapes,
+        reference=_remap,
+        source="semantics section 10, operators.json",
     )
 )
 
@@ -65,7 +356,10 @@ WARP_AFFINE = register(
         v2=(V2Id("WarpAffineV2", 1, 4439108789117598576),),
         params=(P.WarpAffine,),
         inputs=("src", "mat", "out_shape"),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=_warp_shapes,
+        reference=_warp,
+        source="semantics section 10, operators.json",
     )
 )
 
@@ -83,40 +377,9 @@ WARP_PERSPECTIVE = register(
         inputs=("src", "mat", "out_shape"),
         min_inputs=3,
         max_inputs=None,
-        source="operators.json",
-    )
-)
-
-WARP_PERSPECTIVE_BACKWARD_DATA = register(
-    OpSpec(
-        name="WarpPerspectiveBackwardData",
-        runtime_name="WarpPerspectiveBackwardData",
-        names=(
-            Name("WarpPerspectiveBackwardData", "v0.3.1", 3911261122463308011, until="v1.2.0"),
-            Name("WarpPerspectiveBackwardDataV2", "v1.3.0", 18000364362725739548),
-        ),
-        old_id=13816326393352931122,
-        v2=(V2Id("WarpPerspectiveBackwardDataV2", 1, 13816326393352931122),),
-        params=(P.WarpPerspective,),
-        inputs=("mat", "mat_idx", "diff", "src_for_shape"),
-        min_inputs=3,
-        source="operators.json",
-    )
-)
-
-WARP_PERSPECTIVE_BACKWARD_MAT = register(
-    OpSpec(
-        name="WarpPerspectiveBackwardMat",
-        runtime_name="WarpPerspectiveBackwardMat",
-        names=(
-            Name("WarpPerspectiveBackwardMat", "v0.3.1", 1255483842699455490, until="v1.2.0"),
-            Name("WarpPerspectiveBackwardMatV2", "v1.3.0", 7736426435595744048),
-        ),
-        old_id=3146398449590768814,
-        v2=(V2Id("WarpPerspectiveBackwardMatV2", 1, 3146398449590768814),),
-        params=(P.WarpPerspective,),
-        inputs=("src", "mat", "mat_idx", "diff"),
-        min_inputs=3,
-        source="operators.json",
+        dtypes=output_or(0),
+        shapes=_warp_shapes,
+        reference=_warp,
+        source="semantics section 10, operators.json",
     )
 )
