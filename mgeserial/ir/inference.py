@@ -16,7 +16,7 @@ from mgeserial.errors import MgeError, ShapeError
 from mgeserial.ir.graph import Graph, Node, Value
 from mgeserial.ir.types import Call, ShapeLike, TensorType
 
-__all__ = ["Inference", "Stop", "call_of", "explain", "infer", "make_call"]
+__all__ = ["Inference", "Stop", "call_of", "explain", "infer", "infer_node", "make_call"]
 
 # Values up to this many elements are followed: shapes, indices, scale factors.
 _SMALL = 1024
@@ -106,13 +106,13 @@ def infer(graph: Graph, shapes: Mapping[Value, ShapeLike] | None = None) -> Infe
     for node in graph.nodes:
         inputs = [found.types[v] for v in node.inputs]
         try:
-            _infer_node(node, inputs, found, shapes)
+            infer_node(node, inputs, found, shapes)
         except MgeError as error:
             raise explain(error, node, inputs) from error.__cause__
     return found
 
 
-def _infer_node(
+def infer_node(
     node: Node, inputs: list[TensorType], found: Inference, shapes: Mapping[Value, ShapeLike] | None
 ) -> None:
     outputs = node.outputs
