@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from mgeserial.ops.convrules import (
 from mgeserial.ops.numerics import narrow, widen
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
 from mgeserial.ops.rules import dtype_of, need
-from mgeserial.ops.windows import Number, Window, chunks, columns, scatter
+from mgeserial.ops.windows import Number, Window, batches, columns, scatter
 
 _SOURCE = "semantics section 4, checked against MegEngine 1.13.0"
 
@@ -124,11 +125,10 @@ def _region_reference(call: Call, src: Array, flt: Array, rin: Array, rout: Arra
     return shape.stored_dst(narrow(total, result(call)))
 
 
-def _images(shape: Geometry) -> list[slice]:
+def _images(shape: Geometry) -> Iterator[slice]:
     """Parts of the batch whose columns stay small."""
-    item = 4 * shape.groups * shape.depth * math.prod(shape.window.kernel) * shape.out[1]
-    images = {part.start: part for part, _ in chunks(item, shape.batch, shape.out[0])}
-    return list(images.values())
+    taps = math.prod((shape.groups, shape.depth, *shape.window.kernel, *shape.out))
+    return batches(4 * taps, shape.batch)
 
 
 def _region_back_geometry(call: Call) -> Geometry:

@@ -15,7 +15,8 @@ from mgeserial.ops.layouts import TensorLayout, single_layout
 from mgeserial.ops.numerics import narrow, rhaz, widen
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
 from mgeserial.ops.rules import need
-from mgeserial.ops.windows import Axis, Number, Window, slide, spread, taps
+from mgeserial.ops.sliding import Axis, axes_of, slide, spread
+from mgeserial.ops.windows import Number, Window, taps
 
 _SOURCE = "semantics section 5, checked against MegEngine 1.13.0"
 _Mode = P.PoolingV0Mode
@@ -77,7 +78,7 @@ def _reference(call: Call, x: Array) -> Array:
 def _pool(x: Array, dtype: DType, layout: TensorLayout, window: Window, mode: _Mode) -> Array:
     """Pooled array in the layout of `x`."""
     maps = layout.to_nchw(widen(x, dtype))
-    axes = window.axes(maps.shape[2:], _output(window, mode, maps.shape[2:]))
+    axes = axes_of(window, maps.shape[2:], _output(window, mode, maps.shape[2:]))
     if mode == _Mode.MAX_:
         for k, axis in enumerate(axes):
             maps = slide(np.maximum, maps, axis, 2 + k)
@@ -116,7 +117,7 @@ def _pool_gradient(
     maps: list[Number] = [layout.to_nchw(widen(a, dtype)) for a in arrays]
     x, y, dy = maps
     sizes, out = x.shape[2:], dy.shape[2:]
-    axes = window.axes(sizes, out)
+    axes = axes_of(window, sizes, out)
     if mode == _Mode.MAX_:
         dx = _max_gradient(x, y, dy, window)
     else:
@@ -135,7 +136,7 @@ def _max_gradient(x: Number, y: Number, dy: Number, window: Window) -> Number:
         for tap in taps(window, sizes, out, (0, out[0])):
             dx[tap.seen] += np.where(x[tap.seen] == y[tap.given], dy[tap.given], np.float32(0))
         return dx
-    rows, cols = (list(axis.ranges()) for axis in window.axes(sizes, out))
+    rows, cols = (list(axis.ranges()) for axis in axes_of(window, sizes, out))
     for i, (top, bottom) in enumerate(rows):
         for j, (left, right) in enumerate(cols):
             part = (..., slice(top, bottom), slice(left, right))

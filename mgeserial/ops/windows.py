@@ -27,10 +27,9 @@ from mgeserial.ir.types import Shape
 from mgeserial.ops.rules import need
 
 __all__ = [
-    "Axis",
     "Tap",
     "Window",
-    "chunks",
+    "batches",
     "columns",
     "convolve",
     "convolve_exact",
@@ -39,32 +38,13 @@ __all__ = [
     "input_gradient",
     "input_gradient_exact",
     "scatter",
-    "slide",
-    "spread",
+    "reach",
     "taps",
 ]
 
 Number = npt.NDArray[Any]
 # Bytes of im2col matrices made at a time: large enough for BLAS, small enough for a cache.
 _CHUNK = 32 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """Windows along one axis: elements, windows, and window size, stride and padding."""
-
-    size: int
-    out: int
-    kernel: int
-    stride: int
-    pad: int
-
-    def ranges(self) -> Iterator[tuple[int, int]]:
-        """First and one past the last element of each window, inside the axis."""
-        for k in range(self.out):
-            start = k * self.stride - self.pad
-            low = min(max(start, 0), self.size)
-            yield low, max(low, min(start + self.kernel, self.size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +83,6 @@ class Window:
     def is_point(self) -> bool:
         """Whether every output reads just the input at its own place."""
         return max(*self.kernel, *self.stride) == 1 and not any(self.pad)
-
-    def axes(self, sizes: Shape, out: Shape) -> tuple[Axis, ...]:
-        """The window along each axis alone (no dilation)."""
-        return tuple(
-            Axis(*facts)
-            for facts in zip(sizes, out, self.kernel, self.stride, self.pad, strict=True)
-        )
 
     def output(self, sizes: Shape) -> Shape:
         """Number of windows that fit into the padded input, per axis.
@@ -174,8 +147,8 @@ class Tap:
         return (..., *self.index)
 
 
-def _reach(offset: int, stride: int, size: int, first: int, last: int) -> tuple[slice, slice]:
-    """Outputs of first..last-1 whose input `output * stride + offset` exists, and those inputs."""
+def reach(offset: int, stride: int, size: int, first: int, last: int) -> tuple[slice, slice]:
+    """Outputs first..last-1 whose input `output * stride + offset` exists, and those inputs."""
     low = max(first, -(offset // stride))
     high = min(last, (size - 1 - offset) // stride + 1)
     if high <= low:
@@ -194,7 +167,7 @@ def taps(window: Window, sizes: Shape, out: Shape, rows: tuple[int, int]) -> Ite
     """
     limits = [rows, *((0, n) for n in out[1:])]
     reached = [
-        [(k, *_reach(k * d - p, s, n, *limit)) for k in _useful(count, d, p, n, s, limit)]
+        [(k, *reach(k * d - p, s, n, *limit)) for k in _useful(count, d, p, n, s, limit)]
         for count, d, p, n, s, limit in zip(
             window.kernel, window.dilate, window.pad, sizes, window.stride, limits, strict=True
         )
@@ -222,7 +195,7 @@ def _useful(
     return sorted(found)
 
 
-def chunks(item: int, images: int, rows: int) -> Iterator[tuple[slice, tuple[int, int]]]:
+def _blocks(item: int, images: int, rows: int) -> Iterator[tuple[slice, tuple[int, int]]]:
     """Split work into (images, rows) parts of at most about 32 MB; `item` is bytes of one row."""
     per_image = max(1, item * rows)
     if per_image <= _CHUNK:
@@ -234,6 +207,13 @@ def chunks(item: int, images: int, rows: int) -> Iterator[tuple[slice, tuple[int
     for n in range(images):
         for r in range(0, rows, step):
             yield slice(n, n + 1), (r, min(r + step, rows))
+
+
+def batches(bytes_each: int, images: int) -> Iterator[slice]:
+    """Parts of a batch whose columns stay small; at least one image at a time."""
+    step = max(1, _CHUNK // max(1, bytes_each))
+    for start in range(0, images, step):
+        yield slice(start, min(start + step, images))
 
 
 def columns(x: Number, window: Window, out: Shape, rows: tuple[int, int] | None = None) -> Number:
@@ -281,7 +261,7 @@ def convolve(x: Number, w: Number, window: Window) -> Number:
     result = np.empty((n, groups, outputs, *out), x.dtype)
     matrix = w.reshape(groups, outputs, -1)
     row = matrix.shape[2] * groups * math.prod(out[1:]) * x.itemsize
-    for images, (first, last) in chunks(row, n, out[0]):
+    for images, (first, last) in _blocks(row, n, out[0]):
         cols = columns(x[images], window, out, (first, last))
         part = matrix @ cols.reshape(cols.shape[0], groups, matrix.shape[2], -1)
         result[images, :, :, first:last] = part.reshape(-1, groups, outputs, last - first, *out[1:])
@@ -364,40 +344,3 @@ def filter_gradient(x: Number, dy: Number, window: Window) -> Number:
         given = dy[tap.given].reshape(n, groups, outputs, -1)
         result[tap.weight] = (given @ seen.swapaxes(2, 3)).sum(axis=0)
     return result
-
-
-def slide(ufunc: np.ufunc, x: Number, axis: Axis, at: int) -> Number:
-    """`ufunc` (np.add or np.maximum) over the windows along axis `at`, padding left out.
-
-    A window without elements gives zero for np.add and the lowest value for np.maximum.
-    """
-    x = x.swapaxes(0, at)
-    identity = 0 if ufunc is np.add else _lowest(x.dtype)
-    result = np.full((axis.out, *x.shape[1:]), identity, x.dtype)
-    if axis.out <= axis.kernel:
-        for k, (low, high) in enumerate(axis.ranges()):
-            if high > low:
-                ufunc.reduce(x[low:high], axis=0, out=result[k])
-    else:
-        for k in range(axis.kernel):
-            outputs, inputs = _reach(k - axis.pad, axis.stride, axis.size, 0, axis.out)
-            ufunc(result[outputs], x[inputs], out=result[outputs])
-    return result.swapaxes(0, at)
-
-
-def _lowest(dtype: np.dtype[Any]) -> Any:
-    return -np.inf if np.issubdtype(dtype, np.floating) else np.iinfo(dtype).min
-
-
-def spread(dy: Number, axis: Axis, at: int) -> Number:
-    """Adjoint of `slide(np.add, ...)`."""
-    dy = dy.swapaxes(0, at)
-    result = np.zeros((axis.size, *dy.shape[1:]), dy.dtype)
-    if axis.out <= axis.kernel:
-        for k, (low, high) in enumerate(axis.ranges()):
-            result[low:high] += dy[k]
-    else:
-        for k in range(axis.kernel):
-            outputs, inputs = _reach(k - axis.pad, axis.stride, axis.size, 0, axis.out)
-            result[inputs] += dy[outputs]
-    return result.swapaxes(0, at)
