@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mgeserial._version import __version__
-
 if TYPE_CHECKING:
     from loadrun.session import Session
     from loadrun.stats import Stats
+    from mgeserial._version import __version__
 
 __all__ = ["Session", "Stats", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the session when it is first asked for: `loadrun --help` does not need it."""
+    """Import what is asked for when it is first asked for: `loadrun --help` needs none of it."""
     if name == "Session":
         from loadrun.session import Session
 
@@ -28,4 +27,8 @@ def __getattr__(name: str) -> Any:
         from loadrun.stats import Stats
 
         return Stats
+    if name == "__version__":
+        from mgeserial._version import __version__
+
+        return __version__
     raise AttributeError(f"module 'loadrun' has no attribute {name!r}")

@@ -30,10 +30,20 @@ from mgeserial.dtypes import Array, DType, DTypeEnum
 from mgeserial.errors import InputError, printable
 from mgeserial.ir.types import ShapeLike, TensorType
 
-__all__ = ["EXPECT", "Feeds", "random_input", "random_inputs", "resolve_inputs", "split_items"]
+__all__ = [
+    "EXPECT",
+    "RANDOM",
+    "Feeds",
+    "random_input",
+    "random_inputs",
+    "resolve_inputs",
+    "split_items",
+]
 
 # The input of a model with test cases that holds what output `<out>` should be: `<out>:expect`.
 EXPECT = ":expect"
+# How the source of made-up values begins.
+RANDOM = "random"
 # Name that load_and_run gives to a value without a name.
 _DEFAULT_NAME = "data"
 IMAGES = (".ppm", ".pgm", ".png", ".jpg", ".jpeg", ".bmp")
@@ -84,7 +94,7 @@ def resolve_inputs(items: Sequence[str], types: Types, *, seed: int = 0) -> Feed
             feeds.sources[name] = given.sources[name]
         else:
             feeds.arrays[name] = random_input(name, declared, seed=seed)
-            feeds.sources[name] = f"random, seed {seed}"
+            feeds.sources[name] = f"{RANDOM}, seed {seed}"
     return feeds
 
 

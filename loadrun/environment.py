@@ -1,0 +1,92 @@
+"""Where a measurement was made: what a reader needs to compare two of them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import sys
+from typing import Any
+
+from mgeserial._version import __version__
+
+__all__ = ["environment", "file_sha256", "peak_memory_bytes", "versions"]
+
+
+def versions() -> str:
+    """One line: this package and what computes beneath it."""
+    import numpy as np
+
+    return f"mgeserial {__version__} and numpy {np.__version__}"
+
+
+def peak_memory_bytes() -> int | None:
+    """Most memory the process ever held; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def environment() -> dict[str, Any]:
+    """Versions, machine and load, ready for JSON; None for what the system does not say."""
+    import numpy as np
+
+    load = None
+    with contextlib.suppress(OSError, AttributeError):
+        load = os.getloadavg()[0]
+    return {
+        "mgeserial": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "usable_cores": usable_cores(),
+        "cpu_quota_cores": _cpu_quota(),
+        "frequency_governor": _line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "load_average_1min": load,
+    }
+
+
+def _line(path: str) -> str | None:
+    with contextlib.suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
+        return file.readline().strip()
+    return None
+
+
+def _cpu_model() -> str | None:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or None
+
+
+def _cpu_quota() -> float | None:
+    """Cores' worth of time that the control group grants (cgroup v2); None: no limit known."""
+    quota, _, period = (_line("/sys/fs/cgroup/cpu.max") or "").partition(" ")
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
+
+
+def file_sha256(path: str) -> str | None:
+    """SHA-256 of a file, which tells different models apart; None where it cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    except OSError:
+        return None
+    return digest.hexdigest()

@@ -1,0 +1,108 @@
+"""The lines that load_and_run 0.5.1 printed, for scripts that read them.
+
+Wording, order and units are kept; where a number does not exist it is `n/a` (there it was `nan`, or
+the largest float). Our runs are timed from call to result, so `exec` and `device` equal the whole.
+
+Source: MegEngine v0.5.1 sdk/load-and-run/src/mgblar.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from loadrun.measure import Phase, Sample
+from loadrun.runner import Case, Kind, Listener, Outcome
+from loadrun.stats import Stats
+from mgeserial.errors import printable
+from mgeserial.ir.types import TensorType
+
+__all__ = ["LoadAndRunLines", "ms"]
+
+
+def ms(ns: float | None) -> str:
+    """Milliseconds with three places, or `n/a`."""
+    return "n/a" if ns is None else f"{ns / 1e6:.3f}"
+
+
+def _unit(ns: float | None) -> str:
+    return "n/a" if ns is None else f"{ms(ns)}ms"
+
+
+def _var(name: str, declared: TensorType) -> str:
+    dims = declared.shape if declared.is_static else ()
+    return printable(name) + "{" + ",".join(str(n) for n in dims or ()) + "}"
+
+
+class LoadAndRunLines(Listener):
+    """Prints the lines as things happen.
+
+    Args:
+        write: Prints one line.
+        iters: Samples for each case.
+    """
+
+    def __init__(self, write: Callable[[str], None], iters: int) -> None:
+        self._write = write
+        self._iters = iters
+        self._names = ""
+
+    def loaded(self, versions: str, ns: int) -> None:
+        """The file is read and the session made."""
+        self._write(f"mgb load-and-run: using {versions}")
+        self._write(f"load model: {_unit(ns)}")
+
+    def planned(self, cases: Sequence[Case], outputs: Mapping[str, TensorType]) -> None:
+        """Say how many test cases there are, and the outputs."""
+        self._names = " ".join(_var(name, declared) for name, declared in outputs.items())
+        if cases and cases[0].kind is Kind.TESTCASE:
+            self._write(f"=== going to run {len(cases)} testcases; output vars: {self._names}")
+
+    def prepared(self, case: Case, ns: int) -> None:
+        """Only the first case says so, as there."""
+        if case.index == 0:
+            self._write(f"=== prepare: {_unit(ns)}; going to warmup")
+
+    def sample(self, case: Case, sample: Sample) -> None:
+        """Warm-up and timed runs; the head of a case comes before its first timed run."""
+        if sample.phase is Phase.WARMUP:
+            self._write(f"warmup {sample.index}: {_unit(sample.ns)}")
+        if sample.phase is not Phase.TIMED:
+            return
+        if sample.index == 0:
+            self._head(case)
+        if case.kind is Kind.NO_INPUTS:
+            self._write(f"=== finished run #{sample.index}: time={_unit(sample.ns)}")
+            return
+        time = ms(sample.ns)
+        self._write(
+            f"iter {sample.index}/{self._iters}: {time}ms (exec={time},device={time})",
+        )
+
+    def _head(self, case: Case) -> None:
+        if case.kind is Kind.TESTCASE:
+            self._write(f"=== going to run test #{case.index} for {self._iters} times")
+        elif case.kind is Kind.INPUT:
+            self._write(f"=== going to run input for {self._iters} times")
+        else:
+            self._write(
+                f"=== going to run for {self._iters} times; output vars: {self._names}",
+            )
+
+    def measured(self, case: Case, stats: Stats) -> None:
+        """Sum up a case; one without samples has a head only, as there."""
+        if not stats.samples:
+            self._head(case)
+        elif case.kind is Kind.NO_INPUTS:
+            self._write(f"avg time: {_unit(stats.mean_ns)}")
+        else:
+            self._write(
+                f"=== finished test #{case.index}: time={_unit(stats.total_ns)} "
+                f"avg_time={_unit(stats.mean_ns)} sd={_unit(stats.sd_ns)} "
+                f"minmax={ms(stats.min_ns)},{ms(stats.max_ns)}"
+            )
+            self._write("")
+
+    def finished(self, outcome: Outcome) -> None:
+        """The sum over all test cases."""
+        if outcome.results and outcome.results[0].case.kind is Kind.TESTCASE:
+            self._write(f"=== total time: {_unit(outcome.total_ns)}")
