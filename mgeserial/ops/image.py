@@ -1,9 +1,130 @@
-"""Operator records: image."""
+"""Sliding windows of images as tensors of their own, the sum of windows back, and the gradients.
+
+Each of the two is the adjoint of the other, so two functions serve all four operators.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
+
 from mgeserial import params as P
+from mgeserial.dtypes import Array
+from mgeserial.ir.types import Call, Shape, ShapeLike
+from mgeserial.ops.numerics import narrow, widen
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
+from mgeserial.ops.rules import dtype_of, need
+
+
+def _positions(call: Call, size: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of windows over an image of height and width `size`."""
+    p = call.param
+    need(
+        min(p.stride_h, p.stride_w, p.dilate_h, p.dilate_w, p.window_h, p.window_w) > 0,
+        f"strides, dilations and windows must be above zero, got {p}",
+    )
+    lines = (
+        (size[0], p.pad_h, p.window_h, p.dilate_h, p.stride_h),
+        (size[1], p.pad_w, p.window_w, p.dilate_w, p.stride_w),
+    )
+    rows, columns = (
+        (n + 2 * pad - (window - 1) * dilate - 1) // stride + 1
+        for n, pad, window, dilate, stride in lines
+    )
+    need(rows > 0 and columns > 0, f"an image of {size[0]} x {size[1]} is smaller than a window")
+    return rows, columns
+
+
+def _taps(call: Call, out: tuple[int, int]) -> Iterator[tuple[int, int, slice, slice]]:
+    """(i, j, rows, columns) of the padded image that element (i, j) of the windows covers."""
+    p = call.param
+    for i in range(p.window_h):
+        for j in range(p.window_w):
+            y, x = i * p.dilate_h, j * p.dilate_w
+            rows = slice(y, y + (out[0] - 1) * p.stride_h + 1, p.stride_h)
+            yield i, j, rows, slice(x, x + (out[1] - 1) * p.stride_w + 1, p.stride_w)
+
+
+def _gather(call: Call, x: Array) -> Array:
+    """Windows (n, c, oh, ow, window_h, window_w) of images (n, c, h, w), zeros outside."""
+    p = call.param
+    oh, ow = _positions(call, x.shape[2:])
+    padded = np.pad(x, ((0, 0), (0, 0), (p.pad_h, p.pad_h), (p.pad_w, p.pad_w)))
+    y = np.empty((*x.shape[:2], oh, ow, p.window_h, p.window_w), x.dtype)
+    for i, j, rows, columns in _taps(call, (oh, ow)):
+        y[..., i, j] = padded[:, :, rows, columns]
+    return y
+
+
+def _sum(call: Call, windows: Array, size: tuple[int, int]) -> Array:
+    """Images (n, c, h, w) to which every window adds its elements at its place."""
+    p, (h, w) = call.param, size
+    shape = (*windows.shape[:2], h + 2 * p.pad_h, w + 2 * p.pad_w)
+    total = np.zeros(shape, np.float64 if call.dtype(0).is_float else np.int64)
+    wide = widen(windows, call.dtype(0))
+    for i, j, rows, columns in _taps(call, windows.shape[2:4]):
+        total[:, :, rows, columns] += wide[..., i, j]
+    return narrow(total[:, :, p.pad_h : p.pad_h + h, p.pad_w : p.pad_w + w], call.dtype(0))
+
+
+def _window_shape(call: Call, shape: Shape) -> Shape:
+    need(len(shape) == 4, f"images (n, c, h, w) are needed, got shape {shape}")
+    rows, columns = _positions(call, (shape[2], shape[3]))
+    return (*shape[:2], rows, columns, call.param.window_h, call.param.window_w)
+
+
+def _neibs_shapes(call: Call) -> list[ShapeLike]:
+    shape = call.shape(0)
+    if len(shape) == 5:
+        # (n, h, c/4, w, 4): the windows go before the pack.
+        n, h, c, w, pack = shape
+        _, _, rows, columns, *window = _window_shape(call, (n, c, h, w))
+        return [(n, rows, c, columns, *window, pack)]
+    return [_window_shape(call, shape)]
+
+
+def _neibs(call: Call, x: Array) -> Array:
+    if x.ndim == 4:
+        return _gather(call, x)
+    n, h, c, w, pack = x.shape
+    windows = _gather(call, x.transpose(0, 2, 4, 1, 3).reshape(n, c * pack, h, w))
+    split = windows.reshape(n, c, pack, *windows.shape[2:])
+    return split.transpose(0, 3, 1, 4, 5, 6, 2)
+
+
+def _neibs_backward_shapes(call: Call) -> list[ShapeLike]:
+    wanted = _window_shape(call, call.shape(1))
+    need(call.shape(0) == wanted, f"the gradient must have shape {wanted}, got {call.shape(0)}")
+    return [call.shape(1)]
+
+
+def _neibs_backward(call: Call, diff: Array, source: Array) -> Array:
+    return _sum(call, diff, source.shape[2:])
+
+
+def _transpose_shapes(call: Call) -> list[ShapeLike]:
+    shape = call.shape(0)
+    need(len(shape) == 6, f"windows have shape (n, c, rows, columns, h, w), got {shape}")
+    image = (*shape[:2], call.param.out_h, call.param.out_w)
+    wanted = _window_shape(call, image)
+    need(shape == wanted, f"the windows of images {image} have shape {wanted}, got {shape}")
+    return [image]
+
+
+def _transpose(call: Call, windows: Array) -> Array:
+    return _sum(call, windows, (call.param.out_h, call.param.out_w))
+
+
+def _transpose_backward_shapes(call: Call) -> list[ShapeLike]:
+    wanted = _window_shape(call, call.shape(0))
+    need(call.shape(1) == wanted, f"the windows must have shape {wanted}, got {call.shape(1)}")
+    return [wanted]
+
+
+def _transpose_backward(call: Call, diff: Array, source: Array) -> Array:
+    return _gather(call, diff)
+
 
 IMAGES2_NEIBS = register(
     OpSpec(
@@ -14,7 +135,10 @@ IMAGES2_NEIBS = register(
         v2=(V2Id("Images2Neibs", 1, 13723911081455815146),),
         params=(P.Images2Neibs,),
         inputs=("src",),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=_neibs_shapes,
+        reference=_neibs,
+        source="semantics section 10, operators.json",
     )
 )
 
@@ -27,7 +151,10 @@ IMAGES2_NEIBS_BACKWARD = register(
         v2=(V2Id("Images2NeibsBackward", 1, 5626045858009237687),),
         params=(P.Images2Neibs,),
         inputs=("diff", "src_for_shape"),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=_neibs_backward_shapes,
+        reference=_neibs_backward,
+        source="adjoint of Images2Neibs; operators.json",
     )
 )
 
@@ -40,7 +167,10 @@ SLIDING_WINDOW_TRANSPOSE = register(
         v2=(V2Id("SlidingWindowTranspose", 1, 6568209881282440320),),
         params=(P.SlidingWindowTranspose,),
         inputs=("src",),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=_transpose_shapes,
+        reference=_transpose,
+        source="semantics section 10, operators.json",
     )
 )
 
@@ -53,6 +183,9 @@ SLIDING_WINDOW_TRANSPOSE_BACKWARD = register(
         v2=(V2Id("SlidingWindowTransposeBackward", 1, 13813042794038566920),),
         params=(P.SlidingWindowTranspose,),
         inputs=("diff", "src_for_shape"),
-        source="operators.json",
+        dtypes=dtype_of(0),
+        shapes=_transpose_backward_shapes,
+        reference=_transpose_backward,
+        source="adjoint of SlidingWindowTranspose; operators.json",
     )
 )

@@ -48,10 +48,10 @@ __all__ = [
 # Modules of this package that register operators; loaded together when the first id is looked up.
 FAMILIES = (
     "data", "control", "condexec", "elemwise", "multitype", "typecvt", "fakequant", "conv",
-    "conv3d", "convgrad", "maskconv", "local", "deformable", "psroi", "relayout", "pooling", "norm",
-    "normgrad", "activation", "reduce", "sorting", "linalg", "shape", "create", "padding",
-    "indexing", "mesh", "resize", "warp", "warpgrad", "roi", "color", "image", "recurrent", "attention",
-    "random", "external",
+    "conv3d", "convgrad", "maskconv", "local", "deformable", "psroi", "relayout", "pooling",
+    "norm", "normgrad", "activation", "reduce", "sorting", "linalg", "shape", "create", "padding",
+    "indexing", "mesh", "resize", "warp", "warpgrad", "roi", "correlation", "color", "filters",
+    "image", "recurrent", "attention", "random", "external",
 )  # fmt: skip
 
 

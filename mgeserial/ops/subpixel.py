@@ -31,11 +31,12 @@ def cubic_weights(fraction: Floats) -> Float32:
     """Weights (..., 4) of cubic convolution with A = -0.75 for positions between taps 1 and 2."""
     a, x = np.float32(-0.75), fraction.astype(np.float32)
     one = np.float32(1)
-    w0 = ((a * (x + one) - 5 * a) * (x + one) + 8 * a) * (x + one) - 4 * a
-    w1 = ((a + 2) * x - (a + 3)) * x * x + one
     y = one - x
-    w2 = ((a + 2) * y - (a + 3)) * y * y + one
-    weights: Float32 = np.stack([w0, w1, w2, one - w0 - w1 - w2], axis=-1)
+    weights = np.empty((*x.shape, 4), np.float32)
+    weights[..., 0] = ((a * (x + one) - 5 * a) * (x + one) + 8 * a) * (x + one) - 4 * a
+    weights[..., 1] = ((a + 2) * x - (a + 3)) * x * x + one
+    weights[..., 2] = ((a + 2) * y - (a + 3)) * y * y + one
+    weights[..., 3] = one - weights[..., 0] - weights[..., 1] - weights[..., 2]
     return weights
 
 
@@ -44,8 +45,7 @@ def lanczos_weights(fraction: Floats) -> Float32:
     x = fraction.astype(np.float64)[..., None]
     distance = x - np.arange(-3, 5)
     weight = np.sinc(distance) * np.sinc(distance / 4)
-    exact = weight / weight.sum(axis=-1, keepdims=True)
-    return exact.astype(np.float32)
+    return np.asarray(weight / weight.sum(axis=-1, keepdims=True), dtype=np.float32)
 
 
 @functools.cache
