@@ -39,14 +39,17 @@ def run_node(node: Node, call: Call, arrays: Sequence[Array]) -> Sequence[Array]
     """
     if any(a is ABSENT for a in arrays) and "reads-absent" not in getattr(node.op, "tags", ()):
         return [ABSENT] * len(node.outputs)
+    reference, shapes = node.op.reference, None
     if any(not t.is_static or t.dims != a.shape for t, a in zip(call.inputs, arrays, strict=True)):
-        # Shapes that only this run knows.
+        # Shapes that only this run knows: the shape rule has not seen, so not checked them yet.
         types = [TensorType(t.dtype, a.shape) for t, a in zip(call.inputs, arrays, strict=True)]
-        call = call.replace(inputs=tuple(types))
-    reference = node.op.reference
+        call = call.replace(inputs=tuple(types), count=len(node.outputs))
+        shapes = node.op.shapes
     try:
         if reference is None:
             raise UnsupportedError("no reference code")
+        if shapes is not None and not any(a is ABSENT for a in arrays):
+            shapes(call.replace(values=tuple(arrays)))
         with np.errstate(all="ignore"):
             results = reference(call, *arrays)
     except MgeError as error:

@@ -126,7 +126,7 @@ def _no_zero(y: A, mode: str) -> None:
 
 def _fuse_add_relu_int(x: A, y: A) -> A:
     # C adds narrow integers as int: 100 + 100 of int8 is positive and wraps only afterwards.
-    return np.asarray(_relu(x.astype(np.int32) + y.astype(np.int32)))
+    return np.asarray(_relu(x.astype(np.int64) + y))
 
 
 def _shift(x: A, y: A, *, left: bool) -> A:

@@ -18,6 +18,7 @@ from mgeserial.ir.types import Call, Shape, ShapeLike
 from mgeserial.ops.numerics import (
     accumulator,
     narrow,
+    quantize,
     rhaz,
     saturate_to,
     to_real,
@@ -34,7 +35,7 @@ A = npt.NDArray[Any]
 
 # The axis of a Reduce whose second input is the target shape.
 BY_SHAPE = 2147483647
-# What quantised inputs keep their type in; the other modes would need another scale.
+# Modes that can keep a quantised type; the others would need another scale.
 _CODE_MODES = frozenset({M.SUM, M.MEAN, M.MIN_, M.MAX_})
 _WIDE_KINDS = {
     T.QUINT_I8xO32: DTypeEnum.Quantized8Asymm,
@@ -51,7 +52,6 @@ def _reduce_dtypes(call: Call) -> list[DType]:
     if data_type in _WIDE_KINDS:
         wanted = _WIDE_KINDS[data_type]
         need(source.kind is wanted, f"data_type {data_type} needs {wanted.name}, got {source}")
-        _need_code_mode(source, mode)
         return [quantized(DTypeEnum.QuantizedS32, source.scale or 0.0)]
     if data_type == T.FLOAT_O32xC32:
         return [FLOAT32]
@@ -181,6 +181,8 @@ def _reduce_codes(
     steps = x.astype(np.int64) - zero
     if result.is_float:
         return narrow(_COMPUTE[mode](to_real(x, source).astype(np.float64), axes), result)
+    if mode not in _CODE_MODES:
+        return quantize(_COMPUTE[mode](to_real(x, source).astype(np.float64), axes), result)
     if mode is M.MEAN:
         values: A = rhaz(_mean(steps.astype(np.float64), axes)).astype(np.int64)
     else:
