@@ -1,44 +1,76 @@
 """Read, inspect, edit and write MegEngine `.mge` models without MegEngine.
 
-Example::
-
-    model = mgeserial.load("net.mge")
-    for value in model.graph.inputs:
-        print(value.name, value.shape, value.dtype)
+model = mgeserial.load("net.mge")
+for value in model.graph.inputs:
+    print(value.name, value.shape, value.dtype)
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from mgeserial._version import __version__
-from mgeserial.errors import MgeError
-from mgeserial.ir.graph import Graph, Node, Value
-from mgeserial.ir.model import Model
-from mgeserial.ir.tensor import Tensor
-from mgeserial.reading import iter_graphs, load
 
 if TYPE_CHECKING:
-    from mgeserial.author import GraphBuilder
+    from mgeserial.errors import (
+        ExecutionError,
+        FormatError,
+        GraphError,
+        InputError,
+        LoweringError,
+        MgeError,
+        NotAModelError,
+        PassError,
+        ShapeError,
+        UnsupportedError,
+    )
+    from mgeserial.ir.graph import Graph, Node, Value
+    from mgeserial.ir.model import Model
+    from mgeserial.ir.tensor import Tensor
+    from mgeserial.reading import iter_graphs, load
 
 __all__ = [
+    "ExecutionError",
+    "FormatError",
     "Graph",
-    "GraphBuilder",
+    "GraphError",
+    "InputError",
+    "LoweringError",
     "MgeError",
     "Model",
     "Node",
+    "NotAModelError",
+    "PassError",
+    "ShapeError",
     "Tensor",
+    "UnsupportedError",
     "Value",
     "__version__",
     "iter_graphs",
     "load",
 ]
 
+# Where each public name lives. They are imported when first asked for, so that a command line that
+# only prints its help loads neither numpy nor the operators.
+_HOMES = {
+    "Graph": "mgeserial.ir.graph",
+    "Node": "mgeserial.ir.graph",
+    "Value": "mgeserial.ir.graph",
+    "Model": "mgeserial.ir.model",
+    "Tensor": "mgeserial.ir.tensor",
+    "iter_graphs": "mgeserial.reading",
+    "load": "mgeserial.reading",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import the builder when it is first asked for: reading a file does not need it."""
-    if name == "GraphBuilder":
-        from mgeserial.author import GraphBuilder
+    if name not in __all__:
+        raise AttributeError(f"module 'mgeserial' has no attribute {name!r}")
+    found = getattr(importlib.import_module(_HOMES.get(name, "mgeserial.errors")), name)
+    globals()[name] = found
+    return found
 
-        return GraphBuilder
-    raise AttributeError(f"module 'mgeserial' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

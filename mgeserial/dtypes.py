@@ -246,6 +246,8 @@ def unpack(
         raise FormatError(
             f"a {dtype.name} tensor of shape {tuple(shape)} needs {need} bytes, got {len(raw)}"
         )
+    if not need:
+        return _empty(dtype, shape)
     if not dtype.is_lowbit:
         array = np.frombuffer(raw, dtype=dtype.storage).reshape(shape)
         array.flags.writeable = False
@@ -259,6 +261,17 @@ def unpack(
     else:
         flat = codes.reshape(-1)[:count]
     array = _from_codes(flat, dtype).reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
+def _empty(dtype: DType, shape: Sequence[int]) -> Array:
+    """An array without elements; the dimensions beside the 0 may still be too many to index."""
+    try:
+        array = np.empty(shape, dtype=dtype.storage)
+    except (ValueError, MemoryError) as error:
+        message = f"an empty tensor of shape {tuple(shape)} has too many places"
+        raise FormatError(message) from error
     array.flags.writeable = False
     return array
 

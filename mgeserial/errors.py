@@ -39,8 +39,13 @@ __all__ = [
 
 def printable(text: str, *, limit: int = 120) -> str:
     """Make a name from a file safe to show: control characters escaped, length bounded."""
-    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text[: limit + 1])
+    shown = _escaped(text[: limit + 1])
     return shown if len(shown) <= limit else shown[:limit] + "..."
+
+
+def _escaped(text: str) -> str:
+    """The text with everything escaped that a terminal would obey or hide, line ends included."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
 class MgeError(Exception):
@@ -92,15 +97,16 @@ class MgeError(Exception):
         return self
 
     def __str__(self) -> str:
-        head = f"{printable(self.path)}: {self.message}" if self.path else self.message
+        message = _escaped(self.message)
+        head = f"{_escaped(self.path)}: {message}" if self.path else message
         place = []
         if self.where is not None:
             place.append(self.where)
         if self.offset is not None:
             place.append(f"file offset 0x{self.offset:x}")
         if place:
-            head += f" (at {', '.join(place)})"
-        return f"{head}\nhint: {self.hint}" if self.hint else head
+            head += f" (at {_escaped(', '.join(place))})"
+        return f"{head}\nhint: {_escaped(self.hint)}" if self.hint else head
 
 
 def _rebuild(cls: type[MgeError], message: str) -> MgeError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO, Any
 
+from mgeserial import params as P
 from mgeserial._record import Params
 from mgeserial.errors import FormatError, MgeError, UnsupportedError, printable
 from mgeserial.format.container import Layout, Source, SourceLike, open_source, walk
@@ -22,9 +23,6 @@ from mgeserial.ops import registry
 from mgeserial.ops.registry import Gap, OpSpec, OutputQuery
 
 __all__ = ["iter_graphs", "load"]
-
-# A graph with output ids that only guesses settle tries at most this many ways to count.
-_MAX_GUESSES = 8
 
 
 def load(source: SourceLike) -> Model:
@@ -122,6 +120,7 @@ class _Builder:
         self.default_reserve = raw.container != "MGBS" or 100700 <= version < 800000
         self.reserve = self.default_reserve
         self.flags_only = False
+        self.first_params: dict[int, Params] = {}
         find = {"MGBS": registry.by_old_id, "MGBC": registry.by_persist_id}
         self.find = find.get(raw.container, registry.by_v2_id)
 
@@ -214,7 +213,7 @@ class _Builder:
         if names is None:
             return [None] * count
         if len(names) != count:
-            if "unknown" in op.tags or count == 0:
+            if "unknown" in op.tags:
                 return list(names)
             message = f"{len(names)} output names for {count} outputs of {op.name}"
             raise self._fail(message, item, ".output_name")
@@ -228,25 +227,39 @@ class _Builder:
         if op.name == "CheckNonFinite" and item.output_names is None and self.flags_only:
             return 1
 
-        def first_param() -> Any:
-            decoded = item.decode_params(item.param_refs[:1])
-            if decoded and isinstance(decoded[0], Params):
-                return decoded[0]
-            if not decoded and op.params:
-                return op.params[0]()
-            raise self._fail(f"{op.name} has parameters of an unknown kind", item).error
-
-        return rule(
+        count = rule(
             OutputQuery(
                 inputs=len(item.inputs),
                 tensors=len(item.tensors),
-                param=first_param,
+                param=lambda: self._first_param(op, item),
                 blobs=lambda: item.decode_blobs(item.blob_refs),
                 names=None if item.output_names is None else len(item.output_names),
                 version=self.raw.version if self.raw.container == "MGBS" else 0,
                 added_reserve=self.reserve,
             )
         )
+        # No operator has many more outputs than inputs, tensors or names: a bare number in a
+        # parameter table must not make work.
+        most = max(len(item.inputs), len(item.tensors), len(item.output_names or ())) + 8
+        if count > most:
+            raise self._fail(f"{op.name} claims {count} outputs: at most {most} fit", item).error
+        return count
+
+    def _first_param(self, op: OpSpec, item: RawOperator) -> Params:
+        """The first parameter record, which may decide how many outputs there are."""
+        found = self.first_params.get(item.index)
+        if found is None:
+            decoded = item.decode_params(item.param_refs[:1])
+            if not decoded and op.params:
+                decoded = (op.params[0](),)
+            if not decoded or not isinstance(decoded[0], Params):
+                raise self._fail(f"{op.name} has parameters of an unknown kind", item).error
+            # CheckNonFinite had the table Empty once, and its count depends on that.
+            if not isinstance(decoded[0], (op.params[0], P.Empty)):
+                message = f"{op.name} needs parameters {op.params[0].TABLE}, got {decoded[0].TABLE}"
+                raise self._fail(message, item).error
+            found = self.first_params[item.index] = decoded[0]
+        return found
 
     def _outputs(self, graph: Graph, values: list[Value]) -> None:
         by_original: dict[int, Value] = {}

@@ -62,10 +62,14 @@ def open_source(source: SourceLike) -> Source:
         InputError: Missing file, directory, no permission, not a regular file, text mode.
     """
     if isinstance(source, (str, os.PathLike)):
-        return Source(_read_path(os.fspath(source)), os.fspath(source))
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        view = memoryview(bytes(source) if isinstance(source, bytearray) else source)
-        return Source(view.cast("B").toreadonly(), None)
+        named = os.fsdecode(source)
+        return Source(_read_path(named), named)
+    if isinstance(source, (bytes, bytearray)):
+        return Source(memoryview(bytes(source)), None)
+    if isinstance(source, memoryview):
+        if not source.c_contiguous:
+            raise InputError("a memoryview must be contiguous")
+        return Source(source.cast("B").toreadonly(), None)
     read = getattr(source, "read", None)
     if read is None:
         raise InputError(
@@ -73,21 +77,31 @@ def open_source(source: SourceLike) -> Source:
         )
     name = getattr(source, "name", None)
     path = name if isinstance(name, str) else None
-    if isinstance(read(0), str):
-        raise InputError("the file is open in text mode: open it with 'rb'", path=path)
-    with contextlib.suppress(OSError, ValueError, io.UnsupportedOperation):
-        number = source.fileno()
-        if stat.S_ISREG(os.fstat(number).st_mode):
-            return Source(_map(number), path, source.tell())
-    return Source(memoryview(read()).toreadonly(), path)
+    try:
+        if isinstance(read(0), str):
+            raise InputError("the file is open in text mode: open it with 'rb'", path=path)
+        return _read_file(source, path)
+    except (OSError, ValueError) as error:  # closed, opened for writing, broken pipe ...
+        raise InputError(f"cannot be read: {error}", path=path) from error
+
+
+def _read_file(file: IO[bytes], path: str | None) -> Source:
+    with contextlib.suppress(OSError, ValueError, AttributeError, io.UnsupportedOperation):
+        number = file.fileno()
+        # A reader that unpacks (gzip.open) has a file descriptor too, of the packed bytes.
+        plain = isinstance(file, (io.BufferedReader, io.BufferedRandom, io.FileIO))
+        if plain and stat.S_ISREG(os.fstat(number).st_mode):
+            return Source(_map(number), path, file.tell())
+    return Source(memoryview(file.read()).toreadonly(), path)
 
 
 def _read_path(path: str) -> memoryview:
     try:
+        # Asked before opening, which would wait for the other end of a pipe.
+        kind = os.stat(path).st_mode
+        if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+            raise InputError("not a regular file", path=path, hint="copy its content to one")
         with open(path, "rb", buffering=0) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise InputError("not a regular file", path=path)
             return _map(file.fileno())
     except FileNotFoundError as error:
         folder = Path(path).parent
@@ -213,7 +227,7 @@ def _unwrap_lite(
         place = buf.layout(pos, schema.table("mgeserial.lite.ModelData"))[0]
     if not body or not place:
         raise buf.error("the Lite package holds no model data", root, "Model.data")
-    start, count = buf.raw_vector(pos + place, 1)
+    start, count = buf.bulk(pos + place, 1)
     begin = at + 12 + start
     if count == 0 or bytes(data[begin : begin + 12]) == LITE_MAGIC:
         raise NotAModelError("the Lite package's model data is no model", path=path, offset=begin)

@@ -6,7 +6,9 @@ byte (for size-prefixed buffers: the prefix itself).
 
 Work budget: content that is reached once costs at most its own bytes. Each table is charged its
 inline size and each vector its bytes, so a file in which offsets are shared to multiply work runs
-out of budget and is refused. Strings and vtables, which writers do share, are decoded once.
+out of budget and is refused. Strings and vtables, which writers do share, are decoded once. Tables,
+lengths of vectors and lengths of names have fixed limits too: a file of any size stays readable in
+bounded time.
 
 Source: FlatBuffers internals, https://flatbuffers.dev/internals/ (vtables, offsets, alignment);
 reflection.fbs of the same project for the slots of a `.bfbs` file.
@@ -23,6 +25,15 @@ from importlib import resources
 from mgeserial.errors import FormatError
 
 __all__ = ["BaseType", "Buffer", "EnumDef", "FieldDef", "Schema", "TableDef", "load_schema"]
+
+# A buffer has at most a million tables. Source: FORMAT section (a), limits of the FlatBuffers
+# verifier that MegEngine runs before it reads anything.
+MAX_TABLES = 1_000_000
+# Least charge for a table: decoding a small one costs more than its bytes.
+_TABLE_CHARGE = 24
+# Elements of a vector that is decoded, bytes of a name.
+MAX_ELEMENTS = 1 << 20
+MAX_NAME = 1 << 20
 
 _U16 = struct.Struct("<H").unpack_from
 _I32 = struct.Struct("<i").unpack_from
@@ -114,7 +125,17 @@ class Buffer:
         budget: Bytes of content that may be decoded in all; default twice the size and a little.
     """
 
-    __slots__ = ("_layouts", "_left", "_strings", "base", "data", "path", "size")
+    __slots__ = (
+        "_layouts",
+        "_left",
+        "_names",
+        "_strings",
+        "_tables_left",
+        "base",
+        "data",
+        "path",
+        "size",
+    )
 
     def __init__(
         self,
@@ -129,8 +150,10 @@ class Buffer:
         self.path = None if path is None else os.fspath(path)
         self.base = base
         self._left = 2 * self.size + 4096 if budget is None else budget
+        self._tables_left = MAX_TABLES
         self._layouts: dict[tuple[int, int], _Layout] = {}
         self._strings: dict[int, bytes] = {}
+        self._names: dict[int, str] = {}
 
     def error(self, message: str, pos: int, where: str | None = None) -> FormatError:
         """Make an error located at `pos`."""
@@ -168,8 +191,21 @@ class Buffer:
         return target
 
     def layout(self, pos: int, table: TableDef) -> tuple[int, ...]:
-        """Inline offset of each of the table's slots, 0 where absent; all within bounds."""
-        return self._layout(pos, table)[0]
+        """Inline offset of each of the table's slots, 0 where absent; all within bounds.
+
+        Asking is decoding: the table is charged each time.
+        """
+        known, inline, _ = self._layout(pos, table)
+        self._left -= inline if inline > _TABLE_CHARGE else _TABLE_CHARGE
+        self._tables_left -= 1
+        if self._left < 0 or self._tables_left < 0:
+            self._refuse(pos)
+        return known
+
+    def _refuse(self, pos: int) -> None:
+        if self._tables_left < 0:
+            raise self.error(f"more than {MAX_TABLES} tables are reached", pos)
+        self.charge(0, pos)
 
     def unknown_slots(self, pos: int, table: TableDef) -> tuple[tuple[int, int], ...]:
         """(slot, inline offset) of fields that are present but not in the schema."""
@@ -188,12 +224,10 @@ class Buffer:
         if layout is None:
             layout = self._read_vtable(pos, vtable, table)
             self._layouts[key] = layout
-        inline = layout[1]
-        if pos + inline > self.size:
-            raise self.error(f"table {table.name} of {inline} bytes ends outside the buffer", pos)
-        self._left -= inline
-        if self._left < 0:
-            self.charge(0, pos)
+        if pos + layout[1] > self.size:
+            raise self.error(
+                f"table {table.name} of {layout[1]} bytes ends outside the buffer", pos
+            )
         return layout
 
     def _read_vtable(self, pos: int, vtable: int, table: TableDef) -> _Layout:
@@ -223,18 +257,22 @@ class Buffer:
 
         The vector's bytes are charged; `width` is the bytes of an element.
         """
-        start, count = self.raw_vector(pos, width)
-        self.charge(4 + count * width, pos)
+        start, count = self.bulk(pos, width)
+        if count > MAX_ELEMENTS:
+            raise self.error(f"a vector has at most {MAX_ELEMENTS} elements, got {count}", pos)
         return start, count
 
-    def raw_vector(self, pos: int, width: int) -> tuple[int, int]:
-        """As `vector`, without charging: for bulk data that is not decoded."""
+    def bulk(self, pos: int, width: int) -> tuple[int, int]:
+        """As `vector` for data that is not decoded element by element: of any length."""
         target = self.follow(pos)
-        count = _U32(self.data, target)[0]
+        count: int = _U32(self.data, target)[0]
         if target + 4 + count * width > self.size:
             raise self.error(
                 f"a vector of {count} elements of {width} bytes ends outside the buffer", target
             )
+        self._left -= 4 + count * width
+        if self._left < 0:
+            self.charge(0, pos)
         return target + 4, count
 
     def u32s(self, pos: int) -> tuple[int, ...]:
@@ -249,7 +287,7 @@ class Buffer:
 
     def u8s(self, pos: int) -> bytes:
         """Elements of the [ubyte] vector whose offset is stored at `pos`, copied."""
-        start, count = self.vector(pos, 1)
+        start, count = self.bulk(pos, 1)
         return bytes(self.data[start : start + count])
 
     def offsets(self, pos: int) -> list[int]:
@@ -288,11 +326,17 @@ class Buffer:
         return tuple([self._name(target) for target in self.offsets(pos)])
 
     def _name(self, target: int) -> str:
-        raw = self._string(target)
-        try:
-            return raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise self.error(f"a name is not UTF-8: {raw[:40]!r}", target) from error
+        name = self._names.get(target)
+        if name is None:
+            raw = self._string(target)
+            if len(raw) > MAX_NAME:
+                message = f"a name has at most {MAX_NAME} bytes, got {len(raw)}"
+                raise self.error(message, target)
+            try:
+                name = self._names[target] = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise self.error(f"a name is not UTF-8: {raw[:40]!r}", target) from error
+        return name
 
 
 # flatc writes the default 2**64 - 1 as 0 in reflection data; files mean the former.
@@ -408,6 +452,8 @@ class Schema:
         at = buf.layout(pos, _FIELD)
         base, element, index, length = self._read_type(buf.follow(pos + at[1]))
         width = SCALARS[base].size if base in SCALARS else 4
+        if base == BaseType.OBJECT:
+            width = self._struct_size(index) or 4
         name = buf.text(pos + at[0])
         default: int | float | bool | None = None
         if base in (BaseType.FLOAT, BaseType.DOUBLE):
@@ -432,6 +478,13 @@ class Schema:
             default,
             bool(self._int(pos, at[7], BaseType.BOOL)),
         )
+
+    def _struct_size(self, index: int) -> int:
+        """Bytes that an object takes inline: 0 for a table, which is stored as an offset."""
+        pos = self._objects[index]
+        at = self._buf.layout(pos, _OBJECT)
+        is_struct = bool(self._int(pos, at[2], BaseType.BOOL))
+        return self._int(pos, at[4], BaseType.INT) if is_struct else 0
 
     def _read_enum(self, pos: int) -> EnumDef:
         buf = self._buf

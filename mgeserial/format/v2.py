@@ -34,8 +34,6 @@ def read_graph(data: memoryview, start: int, path: str | os.PathLike[str] | None
             path=path,
             offset=start,
         )
-    # Values are not decoded, so only what is not bulk data has to fit the budget; it cannot be
-    # told apart ahead, and twice the size bounds it all the same.
     return _Reader(Buffer(data[start:end], path=path, base=start)).graph(start, end)
 
 
@@ -151,7 +149,7 @@ class _Reader(TableReader):
         layout = self.format(pos, at[4], at[5])
         if not at[6]:
             return RawTensor(name, shape, dtype, node, None, buf.base + pos, layout)
-        first, count = buf.raw_vector(pos + at[6], 1)
+        first, count = buf.bulk(pos + at[6], 1)
         need = dtype.nbytes(shape) if shape else 0
         if count != need:
             message = f"a {dtype.name} tensor of shape {shape} needs {need} bytes, got {count}"

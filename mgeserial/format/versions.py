@@ -25,6 +25,8 @@ RELEASES: dict[str, int] = {
 }  # fmt: skip
 _ORDER = {name: i for i, name in enumerate(RELEASES)}
 PLACEHOLDER = 1799900
+# Numbers from here on are MegBrain's (8.x), smaller ones MegEngine's.
+_MEGBRAIN = 800000
 READERS = {
     "MGBS": "every release",
     "MGBC": "v1.7.0.m1 and later",
@@ -58,11 +60,10 @@ def origin(container: str, version: int, *, has_metadata: bool) -> Origin:
         late = {"v1.5.0", "v1.6.0"}
         writers = [r for r in writers if (r in late) == has_metadata]
         note = "1799900 is a placeholder that several releases and development builds wrote"
-    elif container == "MGBS" and 101302 <= version < 800000:
+    elif container == "MGBS" and 101302 <= version < _MEGBRAIN:
         note = 'written with compat_older_version="8.14": old header and ids, newer tables'
     elif not writers:
-        known = max(RELEASES["v1.13.4"], 0)
-        newer = known < version < 800000
+        newer = RELEASES["v1.13.4"] < version < _MEGBRAIN
         note = (
             "newer than v1.13.4, the last release known here" if newer else "of no public release"
         )
@@ -72,17 +73,18 @@ def origin(container: str, version: int, *, has_metadata: bool) -> Origin:
 def layout_release(container: str, version: int, *, has_metadata: bool) -> str | None:
     """Release whose table layouts and enum numbers the graph uses; None: those of today.
 
-    Only layouts that moved or renumbered something matter; the last such step but one table is
-    v1.6.0's. MultiHeadAttn changed once more at v1.12.4.
+    Only what moved or was renumbered matters. The last such step of MGBS files is v1.6.0's (layout
+    formats); MultiHeadAttn alone changed later, at v1.12.4.
     """
     if version == RELEASES["v1.12.3"]:
         return "v1.12.3"
-    if container != "MGBS" or (RELEASES["v1.7.0"] <= version < 800000):
+    if container != "MGBS" or RELEASES["v1.7.0"] <= version < _MEGBRAIN:
         return None
     if version == PLACEHOLDER:
         # v1.6.0 rather than v1.5.0, v1.3.1 rather than v1.0.0: the more widespread writers.
         return None if has_metadata else "v1.3.1"
-    for release in reversed(RELEASES):
-        if RELEASES[release] <= version and RELEASES[release] != PLACEHOLDER and release < "v1.7":
-            return None if release_index(release) >= release_index("v1.6.0-rc1") else release
-    return "v0.3.1"
+    found = "v0.3.1"
+    for release, number in RELEASES.items():
+        if _MEGBRAIN <= number <= version and number != PLACEHOLDER:
+            found = release
+    return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mgeserial._record import Params
 from mgeserial.dtypes import DType
-from mgeserial.errors import GraphError
+from mgeserial.errors import GraphError, printable
 from mgeserial.ir.tensor import Tensor
 from mgeserial.ir.types import Operator, ShapeLike, TensorType
 
@@ -240,7 +240,7 @@ class Node:
     def describe(self) -> str:
         """`operator 17 "conv1" (Convolution)`, for messages."""
         place = self.origin.index if self.origin is not None else self.index
-        return f'operator {place} "{self.display_name}" ({self.op.name})'
+        return f'operator {place} "{printable(self.display_name)}" ({self.op.name})'
 
     def __repr__(self) -> str:
         return f"Node({self.op.name}, {self.display_name!r})"
@@ -248,7 +248,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Output:
-    """An output of a graph: the value, the name it goes by, the id it had in the writing process."""
+    """An output of a graph: the value, its name, the id it had in the writing process."""
 
     value: Value
     name: str | None
@@ -314,7 +314,7 @@ class Graph:
     @property
     def output_names(self) -> tuple[str, ...]:
         """Unique names: a repeated one gets `#1`, a missing one is `unnamed0`."""
-        names: list[str] = []
+        names: dict[str, None] = {}
         seen: dict[str, int] = {}
         for i, out in enumerate(self._outputs):
             base = out.name or out.value.name or f"unnamed{i}"
@@ -323,7 +323,7 @@ class Graph:
                 n += 1
                 name = f"{base}#{n}"
             seen[base] = n
-            names.append(name)
+            names[name] = None
         return tuple(names)
 
     @property

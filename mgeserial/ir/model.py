@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mgeserial.dtypes import Array
-from mgeserial.errors import FormatError, GraphError
+from mgeserial.errors import FormatError, GraphError, printable
 from mgeserial.format.versions import Origin
 from mgeserial.ir.graph import Graph
 
@@ -114,9 +114,9 @@ class Model:
                 )
             case = {}
             for name, value in zip(names, outputs, strict=True):
-                if not value.node.tensors:
+                if value.index >= len(value.node.tensors):
                     raise FormatError(
-                        f"test case {i}: the value of {name!r} is computed, not stored",
+                        f"test case {i}: the value of {printable(name)!r} is computed, not stored",
                         path=self.info.path,
                         where=f"graph {i + 1}",
                     )

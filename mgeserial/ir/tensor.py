@@ -91,7 +91,9 @@ class Tensor:
     @property
     def nbytes(self) -> int:
         """Bytes of the value in a file (0 without a value)."""
-        return self.dtype.nbytes(self.shape) if self.has_value else 0
+        if not self.has_value:
+            return 0
+        return self.dtype.nbytes(self.shape, row_packed=self._row_packed)
 
     @property
     def size(self) -> int:

@@ -92,7 +92,8 @@ class Call:
         outputs: Number of outputs wanted by shape and dtype rules (`count`); reference code finds
             the inferred types here (`output_types`), with shapes unknown where data decides them.
         output_dtype: The dtype stored with the operator, if any.
-        values: For each input its value where it is known ahead of the run, else None.
+        values: For each input its value where it is known ahead of the run, else None; in shape
+            and dtype rules it is computed when looked at.
         tensors: The operator's own tensors (weights, constants, input placeholders).
         blobs: The operator's opaque data.
         state: A dict that lives as long as one session and belongs to this operator: generators
@@ -105,7 +106,7 @@ class Call:
     count: int = 1
     output_dtype: DType | None = None
     output_types: tuple[TensorType, ...] = ()
-    values: tuple[Array | None, ...] = ()
+    values: Sequence[Array | None] = field(default=(), compare=False)
     tensors: tuple[Any, ...] = ()
     blobs: tuple[bytes, ...] = ()
     state: dict[str, Any] = field(default_factory=dict, compare=False)
