@@ -29,6 +29,7 @@ __all__ = ["BuilderCore", "Operand", "as_dtype"]
 # What operators take: a value of the graph, or an array or number that becomes one.
 Operand = Value | Array | float | int | bool | Sequence[Any]
 _E = TypeVar("_E", bound=enum.Enum)
+_B = TypeVar("_B", bound="BuilderCore")
 
 _BY_STORAGE = {
     np.dtype(np.float32): FLOAT32,
@@ -76,6 +77,30 @@ class BuilderCore:
         self._found = Inference()
         self._outputs: list[Output] = []
         self._names: set[str] = set()
+        self._at: int | None = None
+
+    @classmethod
+    def within(cls: type[_B], graph: Graph, *, after: Node | None = None) -> _B:
+        """A builder that adds to an existing graph instead of making one.
+
+        Args:
+            graph: The graph; it is changed in place. Its outputs stay as they are.
+            after: New operators stand right after this node, in the order they are made; None: at
+                the front (for weights, constants and inputs).
+        """
+        builder = cls()
+        builder._graph = graph
+        builder._found = graph.inference.copy()
+        builder._names = set(graph.input_names)
+        builder._at = 0 if after is None else graph.index_of(after) + 1
+        return builder
+
+    def _add(self, *args: Any, **kwargs: Any) -> Node:
+        """Add a node at the builder's place."""
+        node = self._graph.add(*args, at=self._at, **kwargs)
+        if self._at is not None:
+            self._at += 1
+        return node
 
     # -- leaves ----------------------------------------------------------------------------------
 
@@ -141,7 +166,7 @@ class BuilderCore:
         self, op: str, tensor: Tensor, name: str | None, params: tuple[Params, ...]
     ) -> tuple[Value, ...]:
         spec = registry.by_name(op)
-        node = self._graph.add(spec, (), outputs=[name], params=params, tensors=(tensor,))
+        node = self._add(spec, (), outputs=[name], params=params, tensors=(tensor,))
         self._infer(node)
         return node.outputs
 
@@ -193,7 +218,7 @@ class BuilderCore:
                     version=0,
                 )
             )
-        node = self._graph.add(
+        node = self._add(
             spec,
             values,
             outputs=[name if i == 0 else None for i in range(count)],
@@ -220,6 +245,8 @@ class BuilderCore:
         except MgeError as error:
             message = explain(error, node, inputs)
             self._graph.remove(node)
+            if self._at is not None:
+                self._at -= 1
             raise message from error.__cause__
 
     def type_of(self, value: Value) -> Any:

@@ -57,6 +57,10 @@ class Inference:
         """Whether every shape is known."""
         return all(t.is_static for t in self.types.values())
 
+    def copy(self) -> Inference:
+        """A copy that can be extended without touching this one."""
+        return Inference(dict(self.types), list(self.stops), dict(self.cause), dict(self._values))
+
     def value(self, value: Value) -> Array | None:
         """The value if it is small and does not depend on inputs' values; None if not known."""
         known = self._values
