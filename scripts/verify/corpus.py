@@ -29,6 +29,7 @@ import mgeserial  # noqa: E402
 from loadrun.session import Session  # noqa: E402
 from mgeserial.errors import MgeError, UnsupportedError  # noqa: E402
 from mgeserial.ir.copying import copy_graph  # noqa: E402
+from mgeserial.ir.inference import infer  # noqa: E402
 from mgeserial.ir.graph import Graph, Output  # noqa: E402
 
 
@@ -39,9 +40,11 @@ def check_values(graph: Graph, feeds: dict[str, np.ndarray[Any, Any]], backend: 
     every.set_outputs([Output(v, f"v{i}", 0) for i, v in enumerate(values)])
     with Session(every, backend) as session:
         results = list(session.run(feeds).values())
+    named = dict(zip(every.input_names, every.inputs, strict=True))
+    types = infer(every, {named[n]: a.shape for n, a in feeds.items()}).types
     problems = []
     for value, array in zip(every.outputs, results, strict=True):
-        known = value.type
+        known = types[value]
         if known.dtype.storage != array.dtype:
             problems.append(f"{value.display_name}: inferred {known}, computed {array.dtype}")
         if known.shape is not None and (
