@@ -78,7 +78,7 @@ def _arity(call: Call, count: int) -> None:
 def _mask_bytes(call: Call, sizes: Attention) -> int:
     if not call.param.training:
         return 0
-    return math.prod(sizes.weight_shape) + math.prod(sizes.out_shape) + 4
+    return sum(sizes.mask_parts) + 4
 
 
 def _dtypes(call: Call) -> list[DType]:
@@ -89,9 +89,7 @@ def _dtypes(call: Call) -> list[DType]:
 def _shapes(call: Call) -> list[ShapeLike]:
     _arity(call, 4)
     sizes = _attention(call, 0)
-    reserve = sizes.reserve
-    if call.param.training:
-        reserve += math.prod(sizes.weight_shape)
+    reserve = sizes.reserve(training=bool(call.param.training))
     return [sizes.out_shape, sizes.weight_shape, (_mask_bytes(call, sizes),), (reserve,)]
 
 
@@ -123,15 +121,15 @@ def _forward(call: Call, *arrays: Array) -> list[Array]:
     kept = np.ones(_mask_bytes(call, sizes), np.uint8)
     used = weights
     if call.param.training:
-        kept[:-4] = _draw(call, weights.size, len(kept) - 4 - weights.size)
-        used = _drop(weights, kept[: weights.size], call.param.attn_prob)
+        _draw(call, sizes, kept)
+        used = _drop(weights, _masks(sizes, kept)[0], call.param.attn_prob)
     out = _merge_heads(np.matmul(used, parts[2]))
     if matrices[3] is not None:
         out = np.matmul(out, matrices[3])
         if biases[3] is not None:
             out = out + biases[3]
     if call.param.training:
-        out = _drop(out, kept[weights.size : -4], call.param.out_prob)
+        out = _drop(out, _masks(sizes, kept)[1], call.param.out_prob)
     if sizes.reslink:
         out = out + q
     kind = call.dtype(0)
@@ -139,12 +137,19 @@ def _forward(call: Call, *arrays: Array) -> list[Array]:
     return [narrow(out, kind), narrow(used.reshape(sizes.weight_shape), kind), kept, reserve]
 
 
-def _draw(call: Call, weights: int, outputs: int) -> Array:
-    """What dropout keeps, of attention weights and then of outputs, one byte an element."""
+def _masks(sizes: Attention, kept: Array) -> tuple[Array, Array]:
+    """Views of the masks of attention weights and of the output in the mask's bytes."""
+    start = sizes.mask_parts[0]
+    first, second = math.prod(sizes.weight_shape), math.prod(sizes.out_shape)
+    return kept[:first], kept[start : start + second]
+
+
+def _draw(call: Call, sizes: Attention, kept: Array) -> None:
+    """Draw what dropout keeps, first of attention weights, then of the output."""
     random = Generator.of(call.state, call.param.seed)
-    first = random.uniform(weights) >= np.float32(call.param.attn_prob)
-    second = random.uniform(outputs) >= np.float32(call.param.out_prob)
-    return np.concatenate([first, second]).astype(np.uint8)
+    probabilities = (call.param.attn_prob, call.param.out_prob)
+    for mask, probability in zip(_masks(sizes, kept), probabilities, strict=True):
+        mask[...] = random.uniform(mask.size) >= np.float32(probability)
 
 
 def _grad_dtypes(call: Call) -> list[DType]:
@@ -184,8 +189,8 @@ def _backward(call: Call, *arrays: Array) -> list[Array]:
     weights = _scores(call, sizes, parts[0], parts[1], mask[0] if mask else None)
     used, back = weights, diff
     if call.param.training:
-        used = _drop(weights, kept[: weights.size], call.param.attn_prob)
-        back = _drop(diff, kept[weights.size : weights.size + diff.size], call.param.out_prob)
+        used = _drop(weights, _masks(sizes, kept)[0], call.param.attn_prob)
+        back = _drop(diff, _masks(sizes, kept)[1], call.param.out_prob)
     d_heads = back
     if matrices[3] is not None and places[3] is not None:
         result = _merge_heads(np.matmul(used, parts[2]))
@@ -194,7 +199,7 @@ def _backward(call: Call, *arrays: Array) -> list[Array]:
     d_used = np.matmul(d_heads, parts[2].swapaxes(-1, -2))
     d_weights = d_used
     if call.param.training:
-        d_weights = _drop(d_used, kept[: weights.size], call.param.attn_prob)
+        d_weights = _drop(d_used, _masks(sizes, kept)[0], call.param.attn_prob)
     inner = (d_weights * weights).sum(axis=-1, keepdims=True, dtype=np.float64)
     d_scores = weights * (d_weights - inner.astype(np.float32)) * np.float32(sizes.scale)
     d_parts = (

@@ -94,9 +94,19 @@ class Generator:
         bits = (self.integers(count) >> np.uint64(41)).astype(np.uint32)
         return np.float32(2) - (bits | np.uint32(0x7F << 23)).view(np.float32)
 
-    def normal(self, count: int) -> npt.NDArray[np.float32]:
-        """`count` float32 numbers of the standard normal distribution (Box and Muller)."""
-        pairs = self.uniform(count + count % 2).reshape(-1, 2)
+    def uniform16(self, count: int) -> npt.NDArray[np.float16]:
+        """`count` float16 numbers in (0, 1], from the upper 10 bits of each number."""
+        bits = (self.integers(count) >> np.uint64(54)).astype(np.uint16)
+        return np.float16(2) - (bits | np.uint16(0xF << 10)).view(np.float16)
+
+    def normal(self, count: int, *, half: bool = False) -> npt.NDArray[np.float32]:
+        """`count` float32 numbers of the standard normal distribution (Box and Muller).
+
+        They come from pairs of uniform numbers, of float16 ones with `half`.
+        """
+        even = count + count % 2
+        uniform = self.uniform16(even).astype(np.float32) if half else self.uniform(even)
+        pairs = uniform.reshape(-1, 2)
         radius = np.sqrt(np.float32(-2) * np.log(pairs[:, 0]))
         angle = np.float32(2 * np.pi) * pairs[:, 1]
         both = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)

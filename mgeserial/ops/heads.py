@@ -5,6 +5,7 @@ Source: semantics section 11, checked against MegEngine 1.13.0; sizes of the res
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,10 @@ from mgeserial.ops.rules import need
 __all__ = ["Attention", "Projection", "split_heads"]
 
 Float32 = npt.NDArray[np.float32]
+
+
+def _words(count: int) -> int:
+    return -(-count // 4) * 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +134,19 @@ class Attention:
         """(n * heads, sq, sk) of the softmaxed scores."""
         return self.batch * self.heads, self.queries, self.keys
 
+    def reserve(self, *, training: bool) -> int:
+        """Elements of MegEngine's reserve: heads of q, k, v and what else it keeps, and one."""
+        of_q = self.queries * self.depth(0) + self.keys * (self.depth(1) + self.depth(2))
+        if training or self.maps[3].size:
+            of_q += self.queries * self.depth(2)
+        if training:
+            of_q += self.queries * self.keys
+        return self.batch * self.heads * of_q + 1
+
     @property
-    def reserve(self) -> int:
-        """Elements of MegEngine's reserve: heads of q, k, v, of a projected result, and one."""
-        of_q = self.queries * (self.depth(0) + (self.depth(2) if self.maps[3].size else 0))
-        of_k = self.keys * (self.depth(1) + self.depth(2))
-        return self.batch * self.heads * (of_q + of_k) + 1
+    def mask_parts(self) -> tuple[int, int]:
+        """Bytes of the dropout masks of weights and output, each rounded up to 4."""
+        return _words(math.prod(self.weight_shape)), _words(math.prod(self.out_shape))
 
     def unpack(self, flat: Float32) -> tuple[list[Float32 | None], list[Float32 | None]]:
         """Views of the four weight matrices and biases in the flat array, None where absent."""

@@ -24,7 +24,15 @@ from mgeserial.ops.numerics import narrow, to_real
 from mgeserial.ops.registry import Gap, Name, OpSpec, V2Id, register
 from mgeserial.ops.rules import dtype_of, need
 
-__all__ = ["batch_axes", "general_axes", "group_count", "layer_axes", "lrn_base", "lrn_sums"]
+__all__ = [
+    "batch_axes",
+    "general_axes",
+    "group_count",
+    "layer_axes",
+    "lrn_base",
+    "lrn_check",
+    "lrn_sums",
+]
 
 _SECTION = "semantics section 6"
 _BYTE = DType(DTypeEnum.Byte)
@@ -242,8 +250,14 @@ def lrn_base(call: Call, x: Float32) -> Float32:
     return np.float32(param.k) + np.float32(param.alpha) * lrn_sums(x * x, param.n)
 
 
-def _lrn_shapes(call: Call) -> list[ShapeLike]:
+def lrn_check(call: Call) -> None:
+    """Check LRN's window and the shape of its first input."""
     need(len(call.shape(0)) == 4, f"LRN needs (n, c, h, w), got {call.shape(0)}")
+    need(call.param.n % 2 == 1, f"LRN's window n must be odd, got {call.param.n}")
+
+
+def _lrn_shapes(call: Call) -> list[ShapeLike]:
+    lrn_check(call)
     return [call.shape(0)]
 
 

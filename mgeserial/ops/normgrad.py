@@ -25,6 +25,7 @@ from mgeserial.ops.norm import (
     group_count,
     layer_axes,
     lrn_base,
+    lrn_check,
     lrn_sums,
 )
 from mgeserial.ops.numerics import narrow, to_real
@@ -164,7 +165,7 @@ def _group(call: Call, *arrays: Array) -> list[Array]:
 
 
 def _lrn_shapes(call: Call) -> list[ShapeLike]:
-    need(len(call.shape(0)) == 4, f"LRN needs (n, c, h, w), got {call.shape(0)}")
+    lrn_check(call)
     _same(call, 0, 1)
     _same(call, 0, 2)
     return [call.shape(0)]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mgeserial import params as P
-from mgeserial.dtypes import INT32, Array, DType
+from mgeserial.dtypes import FLOAT16, FLOAT32, INT16, INT32, Array, DType
 from mgeserial.errors import UnsupportedError
 from mgeserial.ir.types import Call, Shape, ShapeLike
 from mgeserial.ops.generator import Generator
@@ -66,20 +66,24 @@ def _float_dtype(call: Call) -> list[DType]:
 
 def _uniform(call: Call, shape: Array) -> Array:
     dims = _asked_shape(shape)
-    numbers = _generator(call).uniform(math.prod(dims))
-    return from_real(numbers.reshape(dims), _float_dtype(call)[0])
+    dtype = _float_dtype(call)[0]
+    if dtype == FLOAT16:
+        return _generator(call).uniform16(math.prod(dims)).reshape(dims)
+    return from_real(_generator(call).uniform(math.prod(dims)).reshape(dims), dtype)
 
 
 def _gaussian(call: Call, shape: Array) -> Array:
     dims = _asked_shape(shape)
-    numbers = _generator(call).normal(math.prod(dims)) * np.float32(call.param.std)
-    return from_real((numbers + np.float32(call.param.mean)).reshape(dims), _float_dtype(call)[0])
+    dtype = _float_dtype(call)[0]
+    numbers = _generator(call).normal(math.prod(dims), half=dtype == FLOAT16)
+    scaled = numbers * np.float32(call.param.std) + np.float32(call.param.mean)
+    return from_real(scaled.reshape(dims), dtype)
 
 
 def _permutation_dtype(call: Call) -> list[DType]:
     dtype = DType(call.param.dtype)
-    if not (dtype.is_float or dtype.is_integer) or dtype.is_lowbit:
-        raise UnsupportedError(f"PermutationRNG cannot number elements as {dtype.name}")
+    if dtype not in (FLOAT32, INT32, INT16):
+        raise UnsupportedError(f"PermutationRNG numbers as Float32, Int32, Int16, not {dtype}")
     return [dtype]
 
 
