@@ -29,8 +29,8 @@ import mgeserial  # noqa: E402
 from loadrun.session import Session  # noqa: E402
 from mgeserial.errors import MgeError, UnsupportedError  # noqa: E402
 from mgeserial.ir.copying import copy_graph  # noqa: E402
-from mgeserial.ir.inference import infer  # noqa: E402
 from mgeserial.ir.graph import Graph, Output  # noqa: E402
+from mgeserial.ir.inference import infer  # noqa: E402
 
 
 def check_values(graph: Graph, feeds: dict[str, np.ndarray[Any, Any]], backend: str) -> list[str]:
@@ -41,7 +41,7 @@ def check_values(graph: Graph, feeds: dict[str, np.ndarray[Any, Any]], backend: 
     with Session(every, backend) as session:
         results = list(session.run(feeds).values())
     named = dict(zip(every.input_names, every.inputs, strict=True))
-    types = infer(every, {named[n]: a.shape for n, a in feeds.items()}).types
+    types = infer(every, {named[n]: a.shape or (1,) for n, a in feeds.items()}).types
     problems = []
     for value, array in zip(every.outputs, results, strict=True):
         known = types[value]
