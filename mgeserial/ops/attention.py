@@ -133,7 +133,7 @@ def _forward(call: Call, *arrays: Array) -> list[Array]:
     if sizes.reslink:
         out = out + q
     kind = call.dtype(0)
-    reserve = np.zeros(call.output_types[3].dims, kind.storage)
+    reserve = np.zeros(sizes.reserve(training=bool(call.param.training)), kind.storage)
     return [narrow(out, kind), narrow(used.reshape(sizes.weight_shape), kind), kept, reserve]
 
 

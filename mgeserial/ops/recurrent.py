@@ -96,20 +96,26 @@ def _cell(call: Call) -> Cell:
 
 
 def _forward_shapes(call: Call) -> list[ShapeLike]:
-    """Output, last states and reserve.
-
-    The reserve has as many elements as MegEngine's has bytes: that is how its operator sizes it.
-    """
+    """Output, last states and reserve."""
     lstm = call.op.name.startswith("LSTM")
     stack = _stack(call, 0, 1, 3 if lstm else 2)
     steps, batch, _ = call.shape(0)
     if lstm:
         _like(call, 2, 1)
-    size = stack.layers * stack.directions * steps * batch * stack.hidden
-    size *= call.dtype(0).storage.itemsize * (2 if lstm else 1)
     state = call.shape(1)
     output = (steps, batch, stack.directions * stack.hidden)
-    return [output, state, *([state] if lstm else []), (size,)]
+    return [output, state, *([state] if lstm else []), (_reserve(call, stack),)]
+
+
+def _reserve(call: Call, stack: Stack) -> int:
+    """Elements of the reserve.
+
+    As many as MegEngine's has bytes: that is how its operator sizes it.
+    """
+    steps, batch, _ = call.shape(0)
+    count = stack.layers * stack.directions * steps * batch * stack.hidden
+    states = 2 if call.op.name.startswith("LSTM") else 1
+    return count * states * call.dtype(0).storage.itemsize
 
 
 def _forward(call: Call, *arrays: Array) -> list[Array]:
@@ -118,7 +124,7 @@ def _forward(call: Call, *arrays: Array) -> list[Array]:
     real = [to_real(a, call.dtype(i)) for i, a in enumerate(arrays)]
     result = stack.run(real[0], real[1], real[2] if lstm else real[1], real[-1].reshape(-1))
     outputs = [result.y, result.hy, *([result.cy] if lstm else [])]
-    reserve = np.zeros(call.output_types[-1].dims, call.dtype(0).storage)
+    reserve = np.zeros(_reserve(call, stack), call.dtype(0).storage)
     return [*(narrow(o, call.dtype(0)) for o in outputs), reserve]
 
 
