@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from loadrun.backends.cpu import banding
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.cache import digest
 from loadrun.backends.cpu.kernels import conv, depthwise, matmul, pool, relayout, winograd
@@ -54,6 +56,7 @@ class _Draft:
     images: dict[tuple[str, str], str] = field(default_factory=dict)  # (tensor, kind) -> buffer
     halos: dict[str, Halo] = field(default_factory=dict)
     kernels: dict[str, Kernel] = field(default_factory=dict)
+    by_rows: bool = False  # the node being emitted is part of a band
 
 
 def algorithm(spec: ConvSpec, oh: int, ow: int, options: Options) -> str:
@@ -64,9 +67,9 @@ def algorithm(spec: ConvSpec, oh: int, ow: int, options: Options) -> str:
     if spec.depthwise:
         return "depthwise"
     if options.winograd and winograd.suits(spec) and spec.ic >= 16 and spec.oc >= 16:
-        if oh * ow >= 20 * 20:
+        if oh * ow >= 12 * 12:
             return "winograd4"
-        if oh * ow >= 10 * 10:
+        if oh * ow >= 6 * 6:
             return "winograd2"
     return "direct"
 
@@ -79,18 +82,16 @@ def make_plan(
     _find_halos(draft)
     for name in draft.network.inputs:
         _add_plain(draft, name, Place.INPUT)
-    for node in draft.network.nodes:
-        _EMIT[type(node)](draft, node)
+    bands = _emit_nodes(draft)
     for name in draft.network.outputs:
         _finish_output(draft, name)
     steps = tuple(draft.steps)
-    bands = _find_bands(draft, steps) if draft.options.bands else ()
     return Plan(
         threads,
         draft.buffers,
         draft.consts,
         steps,
-        bands,
+        tuple(bands),
         draft.network.inputs,
         draft.network.outputs,
     )
@@ -245,7 +246,9 @@ def _conv(draft: _Draft, node: nd.Node) -> None:
     code: DirectConv | winograd.WinogradConv | depthwise.DepthwiseConv
     extra: tuple[str, ...] = ()
     if how == "depthwise":
-        code = depthwise.DepthwiseConv(spec, xi, yi, ri, node.epilogue, t, threads=draft.threads)
+        code = depthwise.DepthwiseConv(
+            spec, xi, yi, ri, node.epilogue, t, threads=draft.threads, by_rows=draft.by_rows
+        )
     elif how.startswith("winograd"):
         code = _winograd(draft, node, xi, yi, ri, int(how[-1]))
         if code.shared:
@@ -254,7 +257,9 @@ def _conv(draft: _Draft, node: nd.Node) -> None:
                 _add_buffer(draft, Buffer(name, code.shared, Place.ARENA, (code.shared,), "uint8")),
             )
     else:
-        code = DirectConv(spec, xi, yi, ri, node.epilogue, t, threads=draft.threads)
+        code = DirectConv(
+            spec, xi, yi, ri, node.epilogue, t, threads=draft.threads, by_rows=draft.by_rows
+        )
     weights, bias = node.weights, node.bias
     key = digest(how, code.kernel.name, weights.tobytes())
     sample = code.pack
@@ -363,5 +368,34 @@ _EMIT: dict[type[nd.Node], Callable[[_Draft, nd.Node], None]] = {
 }
 
 
-def _find_bands(draft: _Draft, steps: tuple[Step | HostStep, ...]) -> tuple[tuple[int, int], ...]:
-    return ()
+def _bandable(draft: _Draft, node: nd.Node) -> bool:
+    """Whether a node's kernel works row by row."""
+    if isinstance(node, nd.Pooling):
+        return True
+    if not isinstance(node, nd.Conv):
+        return False
+    _, _, h, w = draft.network.shapes[node.inputs[0]]
+    how = algorithm(node.spec, *node.spec.out_size(h, w), draft.options)
+    return how in ("direct", "depthwise")
+
+
+def _emit_nodes(draft: _Draft) -> list[tuple[int, int]]:
+    """Emit all nodes in order; returns the ranges of steps that run in bands."""
+    net = draft.network
+    ranges: list[tuple[int, int]] = []
+    if draft.options.bands:
+        ranges = banding.find_bands(net, draft.target, functools.partial(_bandable, draft))
+    inside = {k: last for first, last in ranges for k in range(first, last)}
+    starts = {first for first, _ in ranges}
+    bands: list[tuple[int, int]] = []
+    begin = 0
+    for k, node in enumerate(net.nodes):
+        draft.by_rows = k in inside
+        _EMIT[type(node)](draft, node)
+        if k in starts:
+            begin = len(draft.steps) - 1
+        if k in inside and k + 1 == inside[k]:
+            group = draft.steps[begin:]
+            if all(isinstance(s, Step) and s.rows is not None for s in group):
+                bands.append((begin, len(draft.steps)))
+    return bands

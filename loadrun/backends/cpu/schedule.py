@@ -74,7 +74,10 @@ def bands(
     count = max(-(-height // size), 1)
     parts = 1
     if threads > 1:
-        parts = min(max(2 * threads // images, 1), count)
+        # Twice the threads evens out their speeds, but small shares repeat many edge rows.
+        shares = 2 * threads if height * images >= 24 * 2 * threads else threads
+        parts = max(min(shares // images, height // unit), 1)
+        count = max(count, parts)
         while count % parts and count < height // unit:
             count += 1
         size = max(-(-height // count) // unit * unit, unit)

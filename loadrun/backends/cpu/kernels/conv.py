@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from loadrun.backends.cpu.kernels import micro
 from loadrun.backends.cpu.kernels.common import Epilogue, needs_operand, pieces, tag
 from loadrun.backends.cpu.kernels.tiled import Choice, Grid, Tiled, Walk
 from loadrun.backends.cpu.layout import Halo, Image
@@ -143,9 +144,9 @@ class DirectConv:
             raise ValueError("grouped convolution needs a blocked input")
         lanes = target.lanes
         self.vectors = -(-spec.oc // lanes)
-        self.depth = spec.kw if self.planar else math.gcd(spec.ic, lanes)
+        self.depth = spec.kw if self.planar else math.gcd(spec.ic, lanes, micro.MAX_DEPTH)
         self.taps = self._taps(x)
-        grid = self._grid(x, y, res, needs_operand(epilogue))
+        grid = self._grid(x, y, res, needs_operand(epilogue), by_rows)
         choice = self._choose(grid, x, threads, by_rows)
         name = f"conv_f32_{spec.name()}{tag(epilogue)}"
         self.tiled = Tiled(name, grid, choice, epilogue, target)
@@ -186,7 +187,7 @@ class DirectConv:
             )
         return np.array(rows, np.int32)
 
-    def _grid(self, x: Image, y: Image, res: Image | None, operand: bool) -> Grid:
+    def _grid(self, x: Image, y: Image, res: Image | None, operand: bool, by_rows: bool) -> Grid:
         s = self.spec
         pixel = x.pixel * s.sw
         xw = Walk(x.origin - s.ph * x.row - s.pw * x.pixel, x.image, x.row * s.sh, pixel)
@@ -197,7 +198,8 @@ class DirectConv:
             rw = Walk(res.origin, res.image, res.row, res.pixel, res.block)
         rows, cols, last = y.h, y.w, 0
         if (
-            s.kh == s.kw == s.sh == s.sw == 1
+            not by_rows
+            and s.kh == s.kw == s.sh == s.sw == 1
             and x.dense_rows
             and y.dense_rows
             and (not operand or (res is not None and res.dense_rows))

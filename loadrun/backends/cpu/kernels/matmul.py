@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from loadrun.backends.cpu.kernels import micro
 from loadrun.backends.cpu.kernels.common import Epilogue, tag
 from loadrun.backends.cpu.kernels.conv import pack_panels
 from loadrun.backends.cpu.kernels.tiled import Choice, Grid, Tiled, Walk
@@ -32,7 +33,7 @@ class Dense:
             nb = min(vectors, 2)
         most = target.tile(nb)
         width = min(m, most)
-        self.depth = math.gcd(k, 16)
+        self.depth = math.gcd(k, micro.MAX_DEPTH)
         self.taps: Array = np.arange(0, k, self.depth, dtype=np.int32).reshape(1, -1) * 4
         grid = Grid(
             images=1,

@@ -41,8 +41,8 @@ def halo(spec: ConvSpec, h: int, w: int, m: int) -> Halo:
 
 
 def _apart(nbytes: int, unit: int) -> int:
-    """A distance between streams that is no multiple of 4096."""
-    return nbytes + unit if nbytes % 4096 == 0 else nbytes
+    """A distance between streams of an odd number of units: it spreads them over all sets."""
+    return (-(-nbytes // unit) | 1) * unit
 
 
 class WinogradConv:
@@ -90,7 +90,7 @@ class WinogradConv:
         if self.vectors % self.nb:
             self.nb = 1
         self.panels = self.vectors // self.nb
-        self.depth = math.gcd(spec.ic, lanes)
+        self.depth = math.gcd(spec.ic, lanes, micro.MAX_DEPTH)
         self.blocks = x.blocks
         vb = target.vector_bytes
         self.v_point = _apart(self.blocks * self.tiles * vb, vb)
