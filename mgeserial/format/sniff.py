@@ -14,7 +14,7 @@ __all__ = ["diagnose"]
 _MODELS = "models are made by megengine.jit.trace(...).dump(...)"
 _PICKLE_HINT = (
     "it holds weights or a traced module, not a graph: dump the model with "
-    "megengine.jit.trace(...).dump(...), or read its weights with `mgeserial weights`"
+    "megengine.jit.trace(...).dump(...)"
 )
 
 _INTERNAL = "no open source release reads it: dump the network again with MegEngine"

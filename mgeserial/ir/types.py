@@ -177,6 +177,11 @@ class Operator(Protocol):
         ...
 
     @property
+    def tags(self) -> frozenset[str]:
+        """Marks such as `input`, `reads-absent`, `unknown` (carried along, not understood)."""
+        ...
+
+    @property
     def is_pure(self) -> bool:
         """Whether equal inputs always give equal outputs (no random numbers, no state)."""
         ...
