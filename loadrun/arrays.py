@@ -79,13 +79,7 @@ def read_npy(path: str) -> Array:
 def _npy(file: IO[bytes], size: int, path: str) -> Array:
     """Read one array after checking that its header does not promise more than there is."""
     try:
-        version = np.lib.format.read_magic(file)
-        if version == (1, 0):
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        elif version == (2, 0):
-            shape, _, dtype = np.lib.format.read_array_header_2_0(file)
-        else:
-            raise InputError(f".npy format {version[0]}.{version[1]} is not known", path=path)
+        shape, dtype = _npy_header(file)
         if dtype.hasobject or dtype.kind not in "fiubc":
             raise InputError(f"holds {dtype}, not numbers", path=path)
         need = math.prod(shape) * dtype.itemsize
@@ -98,8 +92,22 @@ def _npy(file: IO[bytes], size: int, path: str) -> Array:
             )
         file.seek(0)
         return np.asarray(np.load(file, allow_pickle=False))
-    except (ValueError, EOFError, UnicodeDecodeError, SyntaxError, OverflowError) as error:
+    except InputError:
+        raise
+    except Exception as error:
+        # numpy parses the header as Python text; what that raises on bad bytes has no common base.
         raise InputError(f"not a readable .npy file: {error}", path=path) from error
+
+
+def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+    else:
+        raise ValueError(f"format {version[0]}.{version[1]} is not known")
+    return shape, dtype
 
 
 def read_npz(path: str) -> dict[str, Array]:

@@ -23,7 +23,7 @@ from loadrun.stats import Stats
 from mgeserial.dtypes import Array
 from mgeserial.errors import ExecutionError, InputError, ShapeError
 from mgeserial.ir.copying import copy_graph
-from mgeserial.ir.graph import Graph, Output
+from mgeserial.ir.graph import Graph, Output, Value
 from mgeserial.ir.inference import Inference, infer
 from mgeserial.ir.model import Model
 from mgeserial.ir.types import Shape, TensorType
@@ -231,7 +231,7 @@ class Session:
                 expect, got = node.inputs[:2]
                 outputs += [Output(expect, f"{len(checked)}:expect", 0)]
                 outputs += [Output(got, f"{len(checked)}:got", 0)]
-                checked.append((got.display_name, float(node.param.maxerr)))
+                checked.append((_checked_name(expect, got), float(node.param.maxerr)))
         graph.set_outputs(outputs)
         return Session(graph, self.backend, options=self._options), checked
 
@@ -360,6 +360,12 @@ def _pick(model: Model | Graph | Any, index: int) -> Graph:
     if not 0 <= index < len(loaded.graphs):
         raise InputError(f"graph {index} does not exist: the file has {len(loaded.graphs)}")
     return loaded.graphs[index]
+
+
+def _checked_name(expect: Value, got: Value) -> str:
+    """Name of a checked output: files often keep only that of its expected value, `<out>:expect`."""
+    name, marked, rest = expect.display_name.rpartition(":expect")
+    return name if marked and not rest and got.name is None else got.display_name
 
 
 def _with_threads(options: CompileOptions, threads: int) -> CompileOptions:

@@ -51,7 +51,8 @@ class _Parser(argparse.ArgumentParser):
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        parser.exit(0, _versions())
+        sys.stdout.write(_versions())
+        parser.exit(0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

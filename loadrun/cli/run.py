@@ -99,8 +99,11 @@ def execute(args: argparse.Namespace) -> int:
     import mgeserial
     from loadrun.cli.screen import Screen
     from loadrun.session import Session
+    from mgeserial.ops.registry import every
 
     screen = Screen(args.iter, lines=not (args.quiet or args.json == "-"), progress=not args.quiet)
+    # The operator records belong to the program's start, not to reading a file.
+    next(every(), None)
     start = time.perf_counter_ns()
     model = mgeserial.load(args.model)
     with Session(model, _backend(args), args.threads) as session:
