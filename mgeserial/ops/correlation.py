@@ -34,15 +34,20 @@ class _Plan:
     border: int
     first: int
 
-    def windows(self) -> Iterator[tuple[int, tuple[slice, slice], tuple[slice, slice]]]:
+    def windows(
+        self, *, swapped: bool = False
+    ) -> Iterator[tuple[int, tuple[slice, slice], tuple[slice, slice]]]:
         """(channel, pixels of data1, pixels of data2) for each displacement and kernel tap.
 
-        Slices are for maps padded by `border` on all sides.
+        Slices are for maps padded by `border` on all sides. With `swapped` channels count
+        displacements column by column.
         """
         h, w = self.shape[2:]
         width = 2 * self.reach + 1
         for channel in range(width * width):
             dy, dx = channel // width - self.reach, channel % width - self.reach
+            if swapped:
+                dy, dx = dx, dy
             for i in range(self.kernel):
                 for j in range(self.kernel):
                     y, x = self.first + i, self.first + j
@@ -123,7 +128,8 @@ def _backward(call: Call, diff: Array, data1: Array, data2: Array, *, first: boo
     scale = plan.kernel**2 * data1.shape[1]
     gradient: Float32 = as_values(diff, call.dtype(0))
     total = np.zeros(a.shape)
-    for channel, here, there in plan.windows():
+    # MegEngine's gradient by data1 takes rows of displacements for columns; files mean that.
+    for channel, here, there in plan.windows(swapped=first):
         x, y = a[(..., *here)], b[(..., *there)]
         if call.param.is_multiply:
             slope = y if first else x

@@ -18,7 +18,7 @@ from mgeserial import params as P
 from mgeserial.dtypes import Array, DType, DTypeEnum
 from mgeserial.errors import UnsupportedError
 from mgeserial.ir.types import Shape
-from mgeserial.ops.numerics import narrow, rhaz, saturate_to, widen
+from mgeserial.ops.numerics import narrow, rhaz, saturate_to, truncate, widen
 from mgeserial.ops.rules import need
 
 __all__ = [
@@ -108,9 +108,15 @@ def as_values(x: Array, dtype: DType) -> Float32:
 
 
 def as_elements(values: Floats, dtype: DType) -> Array:
-    """Elements of interpolated numbers: integers and codes rounded half away, then clamped."""
+    """Elements of interpolated numbers: integers and codes are rounded half away.
+
+    What does not fit is clamped, but Int8 keeps the low bits of it.
+    """
     if dtype.is_float:
         return narrow(values, dtype)
     if dtype.kind is DTypeEnum.Bool or dtype.kind is DTypeEnum.Complex64:
         raise UnsupportedError(f"{dtype.name} images cannot be interpolated")
-    return saturate_to(rhaz(values.astype(np.float32, copy=False)), dtype)
+    rounded = rhaz(values.astype(np.float32, copy=False))
+    if dtype.kind is DTypeEnum.Int8:
+        return truncate(rounded, dtype)
+    return saturate_to(rounded, dtype)

@@ -20,7 +20,17 @@ from mgeserial.ir.types import Call, Shape, ShapeLike, TensorType
 from mgeserial.ops.numerics import to_real
 from mgeserial.ops.rules import need, normal_axis
 
-__all__ = ["MAX_RANK", "as_index", "dims", "during", "integers", "number", "ruled_shape", "unknown"]
+__all__ = [
+    "MAX_RANK",
+    "as_index",
+    "dims",
+    "during",
+    "integers",
+    "known_dims",
+    "number",
+    "ruled_shape",
+    "unknown",
+]
 
 MAX_RANK = 7
 # No tensor of a model comes near this; a larger product is a broken or hostile shape operand.
@@ -116,6 +126,11 @@ def dims(
         checked = _dims_of(index, (*found[:place], *found[place + 1 :]))
         return (*checked[:place], None, *checked[place:])
     return _dims_of(index, found)
+
+
+def known_dims(call: Call, index: int, *, count: int | None = None) -> Shape:
+    """The shape that an input of a call made by `during` says."""
+    return TensorType(call.dtype(index), dims(call, index, count=count)).dims
 
 
 def _dims_of(index: int, found: tuple[int, ...]) -> Shape:

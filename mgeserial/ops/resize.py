@@ -7,13 +7,22 @@ in double, 8-bit images with weights of 11 bits.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from mgeserial import params as P
 from mgeserial.dtypes import Array, DTypeEnum
 from mgeserial.errors import UnsupportedError
 from mgeserial.ir.types import Call, ShapeLike
 from mgeserial.ops import lines
-from mgeserial.ops.imaging import Layout, as_elements, as_values, layout_of, planes, unplanes
+from mgeserial.ops.imaging import (
+    Float32,
+    Layout,
+    as_elements,
+    as_values,
+    layout_of,
+    planes,
+    unplanes,
+)
 from mgeserial.ops.lines import Line
 from mgeserial.ops.numerics import narrow
 from mgeserial.ops.operands import dims, ruled_shape
@@ -62,8 +71,13 @@ def _resize(call: Call, x: Array, out_shape: Array) -> Array:
     if _is_fine(call, layout, x.shape[-1]):
         return unplanes(_fine(call, planes(x, layout), wanted), x.shape, layout)
     values = planes(as_values(x, dtype), layout)
-    for axis, out, given in zip((-1, -2), reversed(wanted), reversed(size), strict=True):
-        values = lines.mixed(values, axis, _line(call.param.imode, out, given))
+    rows, columns = (
+        _line(call.param.imode, out, given) for out, given in zip(wanted, size, strict=True)
+    )
+    if call.param.imode == Mode.LINEAR:
+        values = lines.crossed(values, rows, columns)
+    else:
+        values = lines.mixed(lines.mixed(values, -1, columns), -2, rows)
     return unplanes(as_elements(values, dtype), x.shape, layout)
 
 
@@ -71,28 +85,52 @@ def _fine(call: Call, x: Array, wanted: tuple[int, int]) -> Array:
     """Resize images (n, c, h, w) of uint8 or float32 as is done with the channels last."""
     mode, (h, w) = call.param.imode, x.shape[2:]
     if mode == Mode.AREA:
-        shrink = h >= wanted[0] and w >= wanted[1]
-        rows = lines.area(wanted[0], h, shrink=shrink)
-        columns = lines.area(wanted[1], w, shrink=shrink)
-        fixed = x.dtype == np.uint8 and not shrink
-    elif mode in _TAPS:
-        rows = lines.smooth(wanted[0], h, taps=_TAPS[mode])
-        columns = lines.smooth(wanted[1], w, taps=_TAPS[mode])
-        fixed = x.dtype == np.uint8
-    else:
+        return _area(x, wanted)
+    if mode not in _TAPS:
         raise UnsupportedError(f"interpolation {mode} is not supported")
-    if fixed:
-        total = lines.mixed(x.astype(np.int64), -1, _fixed(columns))
-        total = lines.mixed(total, -2, _fixed(rows))
-        half = 1 << (2 * _FIXED_BITS - 1)
-        return np.asarray(np.clip((total + half) >> (2 * _FIXED_BITS), 0, 255)).astype(np.uint8)
-    values = lines.mixed(lines.mixed(x.astype(np.float32), -1, columns), -2, rows)
-    if x.dtype == np.uint8:
-        return np.clip(np.rint(values), 0, 255).astype(np.uint8)
-    return values
+    rows = lines.smooth(wanted[0], h, taps=_TAPS[mode])
+    columns = lines.smooth(wanted[1], w, taps=_TAPS[mode])
+    if x.dtype != np.uint8:
+        return lines.mixed(lines.mixed(x.astype(np.float32), -1, columns), -2, rows)
+    total = lines.mixed(x.astype(np.int64), -1, _fixed(columns))
+    total = lines.mixed(total, -2, _fixed(rows))
+    half = 1 << (2 * _FIXED_BITS - 1)
+    return np.asarray(np.clip((total + half) >> (2 * _FIXED_BITS), 0, 255)).astype(np.uint8)
+
+
+def _area(x: Array, wanted: tuple[int, int]) -> Array:
+    """Means over areas (n, c, h, w); linear with flat parts where an axis grows."""
+    h, w = x.shape[2:]
+    shrink = h >= wanted[0] and w >= wanted[1]
+    rows = lines.area(wanted[0], h, shrink=shrink)
+    columns = lines.area(wanted[1], w, shrink=shrink)
+    if x.dtype == np.uint8 and not shrink:
+        return _truncating(lines.mixed(x.astype(np.int64), -1, _fixed(columns)), _fixed(rows))
+    if (h, w) == (2 * wanted[0], 2 * wanted[1]) and x.dtype == np.uint8:
+        n, c = x.shape[:2]
+        fours = x.reshape(n, c, wanted[0], 2, wanted[1], 2).sum(axis=(3, 5), dtype=np.int32)
+        return np.asarray((fours + 2) >> 2).astype(np.uint8)
+    if h % wanted[0] == 0 and w % wanted[1] == 0:
+        whole = x.reshape(*x.shape[:2], wanted[0], h // wanted[0], wanted[1], w // wanted[1])
+        sums: Float32 = whole.sum(axis=(3, 5), dtype=np.float32)
+        values = sums * (np.float32(1) / np.float32(whole.shape[3] * whole.shape[5]))
+    else:
+        values = lines.mixed(lines.mixed(x.astype(np.float32), -1, columns), -2, rows)
+    # Bytes are cut, not rounded.
+    return np.clip(values, 0, 255).astype(np.uint8) if x.dtype == np.uint8 else values
+
+
+def _truncating(x: npt.NDArray[np.int64], line: Line) -> Array:
+    """Pairs of rows mixed with 11-bit weights, low bits cut before and after the product."""
+    total = np.zeros((*x.shape[:2], line.index.shape[0], x.shape[3]), np.int64)
+    for tap in (0, 1):
+        weight = line.weight[:, tap, None].astype(np.int64)
+        total += (weight * (x.take(line.index[:, tap], axis=-2) >> 4)) >> 16
+    return np.asarray(np.clip((total + 2) >> 2, 0, 255)).astype(np.uint8)
 
 
 def _fixed(line: Line) -> Line:
+    """Weights in 1/2048."""
     return Line(line.index, np.rint(line.weight * (1 << _FIXED_BITS)).astype(np.int64))
 
 

@@ -270,6 +270,7 @@ def _roi_pooling_backward(
     gradient, boxes = as_values(diff, dtype), as_values(regions, call.dtype(2))
     n, c, h, w = source.shape
     image = _images(boxes, n)
+    gradient = np.where(_proper(call, boxes)[:, None, None, None], gradient, np.float32(0))
     if call.param.mode == P.ROIPoolingMode.AVERAGE:
         spans = _pooling_bins(call, boxes, diff.shape[2:], (h, w))
         return narrow(_spread_means(gradient, image, spans, source.shape), dtype)
@@ -280,6 +281,15 @@ def _roi_pooling_backward(
     m, channel, _, _ = np.nonzero(used)
     np.add.at(total, (image[m], channel, position[used]), gradient[used])
     return narrow(total.reshape(source.shape), dtype)
+
+
+def _proper(call: Call, regions: Float32) -> npt.NDArray[np.bool_]:
+    """Which regions end after they begin; the others are pooled as one pixel, but get no gradient.
+
+    Source: asked of MegEngine 1.13.0.
+    """
+    corners = rhaz(regions[:, 1:] * np.float32(call.param.scale))
+    return np.asarray((corners[:, 2] >= corners[:, 0]) & (corners[:, 3] >= corners[:, 1]))
 
 
 def _spread_means(

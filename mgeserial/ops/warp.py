@@ -26,7 +26,7 @@ from mgeserial.ops.imaging import (
     unplanes,
 )
 from mgeserial.ops.numerics import rhte
-from mgeserial.ops.operands import as_index, dims
+from mgeserial.ops.operands import as_index, dims, during, known_dims
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
 from mgeserial.ops.rules import dtype_of, need, output_or
 from mgeserial.ops.sampling import (
@@ -84,8 +84,12 @@ def matrix_count(call: Call, place: int, rows: int) -> int:
         len(shape) == 3 and shape[1:] == (rows, 3),
         f"matrices must have shape (m, {rows}, 3), got {shape}",
     )
-    need(call.dtype(place).is_float, f"matrices must be Float32, got {call.dtype(place)}")
+    _check_positions(call.dtype(place), "matrices")
     return shape[0]
+
+
+def _check_positions(dtype: DType, what: str) -> None:
+    need(dtype.kind in (_KINDS.Float32, _KINDS.Float16), f"{what} must be Float32, got {dtype}")
 
 
 def _warp_shapes(call: Call) -> list[ShapeLike]:
@@ -178,7 +182,8 @@ def _warp(call: Call, *arrays: Array) -> Array:
     role = roles(call)
     source, _ = _layouts(call.param.format)
     x = arrays[0] if len(role.sources) == 1 else np.concatenate([arrays[i] for i in role.sources])
-    matrix, (h, w) = arrays[role.matrix], (int(n) for n in arrays[role.shape].reshape(-1))
+    matrix = as_values(arrays[role.matrix], call.dtype(role.matrix))
+    h, w = known_dims(during(call, *arrays), role.shape, count=2)
     index = None if role.index is None else arrays[role.index]
     image = source_images(index, matrix.shape[0], x.shape[0])
     border, fill = _border(call)
@@ -281,9 +286,7 @@ def remap_layout(call: Call, source: int, coordinates: int) -> Layout:
         len(given) == 4 and given[0] == shape[0] and given[3] == 2,
         f"the map must have shape ({shape[0]}, h, w, 2), got {given}",
     )
-    need(
-        call.dtype(coordinates).is_float, f"the map must be Float32, got {call.dtype(coordinates)}"
-    )
+    _check_positions(call.dtype(coordinates), "the map")
     return layout
 
 
