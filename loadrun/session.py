@@ -23,7 +23,7 @@ from loadrun.stats import Stats
 from mgeserial.dtypes import Array
 from mgeserial.errors import ExecutionError, InputError, ShapeError
 from mgeserial.ir.copying import copy_graph
-from mgeserial.ir.graph import Graph, Output, Value
+from mgeserial.ir.graph import Graph, Output, Value, input_name, Value
 from mgeserial.ir.inference import Inference, infer
 from mgeserial.ir.model import Model
 from mgeserial.ir.types import Shape, TensorType
@@ -363,9 +363,9 @@ def _pick(model: Model | Graph | Any, index: int) -> Graph:
 
 
 def _checked_name(expect: Value, got: Value) -> str:
-    """Name of a checked output: files often keep only that of its expected value, `<out>:expect`."""
+    """Name of a checked output: what `<out>:expect` was written for, else the value's own."""
     name, marked, rest = expect.display_name.rpartition(":expect")
-    return name if marked and not rest and got.name is None else got.display_name
+    return name if marked and not rest else got.display_name
 
 
 def _with_threads(options: CompileOptions, threads: int) -> CompileOptions:
