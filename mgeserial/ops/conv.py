@@ -89,14 +89,14 @@ def _check_addends(call: Call, stored: Shape, layout: TensorLayout) -> None:
 def _bias_reference(call: Call, src: Array, flt: Array, *more: Array) -> Array:
     shape = _bias_geometry(call)
     total = sums(call, src, flt, shape)
-    maps = total.values.reshape(shape.batch, -1, *shape.out)
+    maps = total.values.reshape(shape.batch, shape.groups * shape.outputs, *shape.out)
     return _fused(call, Sums(maps, total.dtype), shape.dst, more)
 
 
 def _batch_reference(call: Call, src: Array, flt: Array, *more: Array) -> Array:
     shape = _batch_geometry(call)
     total = sums(call, src.reshape(shape.src_shape), flt, shape)
-    maps = total.values.reshape(src.shape[0], -1, *shape.out)
+    maps = total.values.reshape(shape.groups, shape.outputs, *shape.out)
     return _fused(call, Sums(maps, total.dtype), shape.dst, more)
 
 

@@ -154,6 +154,13 @@ def _is_flipped(param: Any) -> bool:
     return bool(param.mode.name == "CONVOLUTION")
 
 
+def _check_elements(image: Shape, filter_shape: Shape) -> None:
+    need(
+        min(image[1:]) > 0 and min(filter_shape) > 0,
+        f"images and filters must have elements, got {image} and {filter_shape}",
+    )
+
+
 def geometry(
     param: Any, src_shape: Shape, filter_shape: Shape, *, grouped: bool | None = None
 ) -> Geometry:
@@ -173,6 +180,7 @@ def geometry(
     src, dst, layout, axes = _layouts(param, len(src_shape), filter_shape, grouped=grouped)
     batch, channels, *sizes = src.logical(src_shape)
     groups, outputs, depth, *kernel = layout.logical(filter_shape)
+    _check_elements(src_shape, filter_shape)
     need(
         channels == groups * depth,
         f"the filter {layout.name} {filter_shape} asks for {groups * depth} input channels, "
@@ -214,6 +222,7 @@ def geometry_of_gradient(
     )
     batch, channels, *out = dst.logical(diff_shape)
     groups, outputs, depth, *kernel = layout.logical(filter_shape)
+    _check_elements(diff_shape, filter_shape)
     need(
         channels == groups * outputs,
         f"the filter {layout.name} {filter_shape} has {groups * outputs} output channels, "

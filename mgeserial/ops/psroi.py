@@ -32,7 +32,10 @@ Mask = npt.NDArray[np.bool_]
 def _check(call: Call) -> None:
     data, rois, trans = (call.shape(k) for k in range(3))
     param = call.param
-    need(len(data) == 4, f"data needs a shape (N, C, H, W), got {data}")
+    need(
+        len(data) == 4 and min(data[1:]) > 0,
+        f"data needs a shape (N, C, H, W) with pixels, got {data}",
+    )
     need(len(rois) == 2 and rois[1] == 5, f"rois needs a shape (M, 5), got {rois}")
     bins = (param.pooled_h, param.pooled_w, param.sample_per_part, param.part_size)
     need(min(bins) > 0, f"pooled size, samples and parts must be positive, got {bins}")

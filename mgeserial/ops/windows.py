@@ -254,7 +254,7 @@ def convolve(x: Number, w: Number, window: Window) -> Number:
     out = window.output(sizes)
     outputs, depth = w.shape[1:3]
     if window.is_point:
-        flat = w.reshape(groups, outputs, depth) @ x.reshape(n, groups, depth, -1)
+        flat = w.reshape(groups, outputs, depth) @ x.reshape(n, groups, depth, math.prod(out))
         return flat.reshape(n, groups, outputs, *out)
     if depth == 1:
         return _depthwise(x, w, window, out)
@@ -313,7 +313,7 @@ def input_gradient(dy: Number, w: Number, window: Window, sizes: Shape) -> Numbe
     out = dy.shape[3:]
     depth = w.shape[2]
     result = np.zeros((n, groups, depth, *sizes), dy.dtype)
-    flat = dy.reshape(n, groups, outputs, -1)
+    flat = dy.reshape(n, groups, outputs, math.prod(out))
     for tap in taps(window, sizes, out, (0, out[0])):
         weight = w[tap.weight].swapaxes(1, 2)
         part = (weight @ flat).reshape(n, groups, depth, *out)
@@ -340,7 +340,8 @@ def filter_gradient(x: Number, dy: Number, window: Window) -> Number:
     outputs, out = dy.shape[2], dy.shape[3:]
     result = np.zeros((groups, outputs, depth, *window.kernel), x.dtype)
     for tap in taps(window, x.shape[3:], out, (0, out[0])):
-        seen = x[tap.seen].reshape(n, groups, depth, -1)
-        given = dy[tap.given].reshape(n, groups, outputs, -1)
+        pixels = math.prod(part.stop - part.start for part in tap.outputs)
+        seen = x[tap.seen].reshape(n, groups, depth, pixels)
+        given = dy[tap.given].reshape(n, groups, outputs, pixels)
         result[tap.weight] = (given @ seen.swapaxes(2, 3)).sum(axis=0)
     return result
