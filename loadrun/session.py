@@ -23,7 +23,7 @@ from loadrun.stats import Stats
 from mgeserial.dtypes import Array
 from mgeserial.errors import ExecutionError, InputError, ShapeError
 from mgeserial.ir.copying import copy_graph
-from mgeserial.ir.graph import Graph, Output, Value, input_name, Value
+from mgeserial.ir.graph import Graph, Output, Value
 from mgeserial.ir.inference import Inference, infer
 from mgeserial.ir.model import Model
 from mgeserial.ir.types import Shape, TensorType

@@ -330,15 +330,14 @@ class OperatorMethods(BuilderCore):
 
     def check_non_finite(
         self,
-        x0: Operand,
-        *x1: Operand,
+        *x: Operand,
         scale: float = 1.0,
         name: str | None = None,
         output_dtype: DType | str | None = None,
     ) -> tuple[Value, ...]:
-        """CheckNonFinite(x0, x1) -> y."""
+        """CheckNonFinite(x) -> y."""
         outputs = self.apply(
-            "CheckNonFinite", [x0, *x1], (P.CheckNonFinite(scale=scale),),
+            "CheckNonFinite", [*x], (P.CheckNonFinite(scale=scale),),
             name=name, output_dtype=output_dtype,
         )
         return outputs
@@ -359,16 +358,15 @@ class OperatorMethods(BuilderCore):
 
     def cond_exec_mark(
         self,
-        x_0: Operand,
-        *ppv: Operand,
+        *values_then_ppv: Operand,
         grad_mode: P.CondExecMarkGradMode | str = P.CondExecMarkGradMode.SUM,
         static_infer: P.CondExecMarkStaticInfer | str = P.CondExecMarkStaticInfer.SHAPE_VALUE,
         name: str | None = None,
         output_dtype: DType | str | None = None,
     ) -> tuple[Value, ...]:
-        """CondExecMark(x_0, ppv) -> y."""
+        """CondExecMark(values_then_ppv) -> y."""
         outputs = self.apply(
-            "CondExecMark", [x_0, *ppv], (P.CondExecMark(grad_mode=enum_value(P.CondExecMarkGradMode, grad_mode), static_infer=enum_value(P.CondExecMarkStaticInfer, static_infer)),),
+            "CondExecMark", [*values_then_ppv], (P.CondExecMark(grad_mode=enum_value(P.CondExecMarkGradMode, grad_mode), static_infer=enum_value(P.CondExecMarkStaticInfer, static_infer)),),
             name=name, output_dtype=output_dtype,
         )
         return outputs
@@ -407,16 +405,15 @@ class OperatorMethods(BuilderCore):
 
     def cond_exec_pred(
         self,
-        key_0: Operand,
-        *pred: Operand,
+        *keys_then_pred: Operand,
         mode: P.CondExecPredMode | str = P.CondExecPredMode.CASE,
         eps: float = 9.999999747378752e-05,
         name: str | None = None,
         output_dtype: DType | str | None = None,
     ) -> tuple[Value, ...]:
-        """CondExecPred(key_0, pred) -> y."""
+        """CondExecPred(keys_then_pred) -> y."""
         outputs = self.apply(
-            "CondExecPred", [key_0, *pred], (P.CondExecPred(mode=enum_value(P.CondExecPredMode, mode), eps=eps),),
+            "CondExecPred", [*keys_then_pred], (P.CondExecPred(mode=enum_value(P.CondExecPredMode, mode), eps=eps),),
             name=name, output_dtype=output_dtype,
         )
         return outputs
@@ -768,6 +765,174 @@ class OperatorMethods(BuilderCore):
         )
         return outputs[0]
 
+    def cvt_color(
+        self,
+        src: Operand,
+        *,
+        mode: P.CvtColorMode | str = P.CvtColorMode.RGB2GRAY,
+        name: str | None = None,
+        output_dtype: DType | str | None = None,
+    ) -> Value:
+        """CvtColor(src) -> y."""
+        outputs = self.apply(
+            "CvtColor", [src], (P.CvtColor(mode=enum_value(P.CvtColorMode, mode)),),
+            name=name, output_dtype=output_dtype,
+        )
+        return outputs[0]
+
+    def dct_channel_select(
+        self,
+        src: Operand,
+        mask_offset: Operand | None = None,
+        mask_val: Operand | None = None,
+        *,
+        format: P.ConvolutionFormat | str = P.ConvolutionFormat.NCHW,
+        fastImpl: P.DctChannelSelectV0FastImpl | str = P.DctChannelSelectV0FastImpl.NONE,
+        dct_block_size: int = 8,
+        name: str | None = None,
+        output_dtype: DType | str | None = None,
+    ) -> Value:
+        """DctChannelSelect(src, mask_offset, mask_val) -> y."""
+        outputs = self.apply(
+            "DctChannelSelect", [x for x in [src, mask_offset, mask_val] if x is not None], (P.DctChannelSelect(format=enum_value(P.ConvolutionFormat, format), fastImpl=enum_value(P.DctChannelSelectV0FastImpl, fastImpl), dct_block_size=dct_block_size),),
+            name=name, output_dtype=output_dtype,
+        )
+        return outputs[0]
+
+    def deformable_conv_backward_data(
+        self,
+        src: Operand,
+        filter: Operand,
+        offset: Operand,
+        mask: Operand,
+        diff: Operand,
+        *,
+        mode: P.ConvolutionV0Mode | str = P.ConvolutionV0Mode.CROSS_CORRELATION,
+        pad_h: int = 0,
+        pad_w: int = 0,
+        stride_h: int = 1,
+        stride_w: int = 1,
+        dilate_h: int = 1,
+        dilate_w: int = 1,
+        sparse: P.ConvolutionV0Sparse | str = P.ConvolutionV0Sparse.DENSE,
+        format: P.ConvolutionFormat | str = P.ConvolutionFormat.NCHW,
+        compute_mode: P.ConvolutionV1ComputeMode | str = P.ConvolutionV1ComputeMode.DEFAULT,
+        policy: P.ExecutionPolicy | None = None,
+        name: str | None = None,
+        output_dtype: DType | str | None = None,
+    ) -> tuple[Value, ...]:
+        """DeformableConvBackwardData(src, filter, offset, mask, diff) -> src, offset, mask."""
+        outputs = self.apply(
+            "DeformableConvBackwardData", [src, filter, offset, mask, diff], (P.Convolution(mode=enum_value(P.ConvolutionV0Mode, mode), pad_h=pad_h, pad_w=pad_w, stride_h=stride_h, stride_w=stride_w, dilate_h=dilate_h, dilate_w=dilate_w, sparse=enum_value(P.ConvolutionV0Sparse, sparse), format=enum_value(P.ConvolutionFormat, format), compute_mode=enum_value(P.ConvolutionV1ComputeMode, compute_mode)), policy or P.ExecutionPolicy()),
+            name=name, output_dtype=output_dtype,
+        )
+        return outputs
+
+    def deformable_conv_backward_filter(
+        self,
+        src: Operand,
+        filter: Operand,
+        offset: Operand,
+        mask: Operand,
+        diff: Operand,
+        *,
+        mode: P.ConvolutionV0Mode | str = P.ConvolutionV0Mode.CROSS_CORRELATION,
+        pad_h: int = 0,
+        pad_w: int = 0,
+        stride_h: int = 1,
+        stride_w: int = 1,
+        dilate_h: int = 1,
+        dilate_w: int = 1,
+        sparse: P.ConvolutionV0Sparse | str = P.ConvolutionV0Sparse.DENSE,
+        format: P.ConvolutionFormat | str = P.ConvolutionFormat.NCHW,
+        compute_mode: P.ConvolutionV1ComputeMode | str = P.ConvolutionV1ComputeMode.DEFAULT,
+        policy: P.ExecutionPolicy | None = None,
+        name: str | None = None,
+        output_dtype: DType | str | None = None,
+    ) -> Value:
+        """DeformableConvBackwardFilter(src, filter, offset, mask, diff) -> y."""
+        outputs = self.apply(
+            "DeformableConvBackwardFilter", [src, filter, offset, mask, diff], (P.Convolution(mode=enum_value(P.ConvolutionV0Mode, mode), pad_h=pad_h, pad_w=pad_w, stride_h=stride_h, stride_w=stride_w, dilate_h=dilate_h, dilate_w=dilate_w, sparse=enum_value(P.ConvolutionV0Sparse, sparse), format=enum_value(P.ConvolutionFormat, format), compute_mode=enum_value(P.ConvolutionV1ComputeMode, compute_mode)), policy or P.ExecutionPolicy()),
+            name=name, output_dtype=output_dtype,
+        )
+        return outputs[0]
+
+    def deformable_conv(
+        self,
+        src: Operand,
+        filter: Operand,
+        offset: Operand,
+        mask: Operand,
+        *,
+        mode: P.ConvolutionV0Mode | str = P.ConvolutionV0Mode.CROSS_CORRELATION,
+        pad_h: int = 0,
+        pad_w: int = 0,
+        stride_h: int = 1,
+        stride_w: int = 1,
+        dilate_h: int = 1,
+        dilate_w: int = 1,
+        sparse: P.ConvolutionV0Sparse | str = P.ConvolutionV0Sparse.DENSE,
+        format: P.ConvolutionFormat | str = P.ConvolutionFormat.NCHW,
+        compute_mode: P.ConvolutionV1ComputeMode | str = P.ConvolutionV1ComputeMode.DEFAULT,
+        policy: P.ExecutionPolicy | None = None,
+        name: str | None = None,
+        output_dtype: DType | str | None = None,
+    ) -> Value:
+        """DeformableConvForward(src, filter, offset, mask) -> y."""
+        outputs = self.apply(
+            "DeformableConvForward", [src, filter, offset, mask], (P.Convolution(mode=enum_value(P.ConvolutionV0Mode, mode), pad_h=pad_h, pad_w=pad_w, stride_h=stride_h, stride_w=stride_w, dilate_h=dilate_h, dilate_w=dilate_w, sparse=enum_value(P.ConvolutionV0Sparse, sparse), format=enum_value(P.ConvolutionFormat, format), compute_mode=enum_value(P.ConvolutionV1ComputeMode, compute_mode)), policy or P.ExecutionPolicy()),
+            name=name, output_dtype=output_dtype,
+        )
+        return outputs[0]
+
+    def deformable_psroi_pooling_backward(
+        self,
+        data: Operand,
+        rois: Operand,
+        trans: Operand,
+        out_diff: Operand,
+        out_count: Operand,
+        *,
+        no_trans: bool = True,
+        spatial_scale: float = 1.0,
+        trans_std: float = 1.0,
+        pooled_h: int = 1,
+        pooled_w: int = 1,
+        part_size: int = 1,
+        sample_per_part: int = 1,
+        name: str | None = None,
+        output_dtype: DType | str | None = None,
+    ) -> tuple[Value, ...]:
+        """DeformablePSROIPoolingBackward(data, rois, trans, out_diff, out_count) -> data, trans."""
+        outputs = self.apply(
+            "DeformablePSROIPoolingBackward", [data, rois, trans, out_diff, out_count], (P.DeformablePSROIPooling(no_trans=no_trans, spatial_scale=spatial_scale, trans_std=trans_std, pooled_h=pooled_h, pooled_w=pooled_w, part_size=part_size, sample_per_part=sample_per_part),),
+            name=name, output_dtype=output_dtype,
+        )
+        return outputs
+
+    def deformable_psroi_pooling(
+        self,
+        data: Operand,
+        rois: Operand,
+        trans: Operand,
+        *,
+        no_trans: bool = True,
+        spatial_scale: float = 1.0,
+        trans_std: float = 1.0,
+        pooled_h: int = 1,
+        pooled_w: int = 1,
+        part_size: int = 1,
+        sample_per_part: int = 1,
+        name: str | None = None,
+        output_dtype: DType | str | None = None,
+    ) -> tuple[Value, ...]:
+        """DeformablePSROIPoolingForward(data, rois, trans) -> out, out_count."""
+        outputs = self.apply(
+            "DeformablePSROIPoolingForward", [data, rois, trans], (P.DeformablePSROIPooling(no_trans=no_trans, spatial_scale=spatial_scale, trans_std=trans_std, pooled_h=pooled_h, pooled_w=pooled_w, part_size=part_size, sample_per_part=sample_per_part),),
+            name=name, output_dtype=output_dtype,
+        )
+        return outputs
+
     def diag(
         self,
         x: Operand,
@@ -985,6 +1150,25 @@ class OperatorMethods(BuilderCore):
         )
         return outputs[0]
 
+    def gaussian_blur(
+        self,
+        src: Operand,
+        *,
+        border_mode: P.WarpPerspectiveV1BorderMode | str = P.WarpPerspectiveV1BorderMode.REPLICATE,
+        kernel_height: int = 0,
+        kernel_width: int = 0,
+        sigma_x: float = 0.0,
+        sigma_y: float = 0.0,
+        name: str | None = None,
+        output_dtype: DType | str | None = None,
+    ) -> Value:
+        """GaussianBlur(src) -> y."""
+        outputs = self.apply(
+            "GaussianBlur", [src], (P.GaussianBlur(border_mode=enum_value(P.WarpPerspectiveV1BorderMode, border_mode), kernel_height=kernel_height, kernel_width=kernel_width, sigma_x=sigma_x, sigma_y=sigma_y),),
+            name=name, output_dtype=output_dtype,
+        )
+        return outputs[0]
+
     def gaussian_rng(
         self,
         shape: Operand,
@@ -1188,6 +1372,51 @@ class OperatorMethods(BuilderCore):
         """Identity(x) -> y."""
         outputs = self.apply(
             "Identity", [x], (P.Empty(),),
+            name=name, output_dtype=output_dtype,
+        )
+        return outputs[0]
+
+    def images2_neibs(
+        self,
+        src: Operand,
+        *,
+        pad_h: int = 0,
+        pad_w: int = 0,
+        stride_h: int = 1,
+        stride_w: int = 1,
+        dilate_h: int = 1,
+        dilate_w: int = 1,
+        window_h: int = 3,
+        window_w: int = 3,
+        name: str | None = None,
+        output_dtype: DType | str | None = None,
+    ) -> Value:
+        """Images2Neibs(src) -> y."""
+        outputs = self.apply(
+            "Images2Neibs", [src], (P.Images2Neibs(pad_h=pad_h, pad_w=pad_w, stride_h=stride_h, stride_w=stride_w, dilate_h=dilate_h, dilate_w=dilate_w, window_h=window_h, window_w=window_w),),
+            name=name, output_dtype=output_dtype,
+        )
+        return outputs[0]
+
+    def images2_neibs_backward(
+        self,
+        diff: Operand,
+        src_for_shape: Operand,
+        *,
+        pad_h: int = 0,
+        pad_w: int = 0,
+        stride_h: int = 1,
+        stride_w: int = 1,
+        dilate_h: int = 1,
+        dilate_w: int = 1,
+        window_h: int = 3,
+        window_w: int = 3,
+        name: str | None = None,
+        output_dtype: DType | str | None = None,
+    ) -> Value:
+        """Images2NeibsBackward(diff, src_for_shape) -> y."""
+        outputs = self.apply(
+            "Images2NeibsBackward", [diff, src_for_shape], (P.Images2Neibs(pad_h=pad_h, pad_w=pad_w, stride_h=stride_h, stride_w=stride_w, dilate_h=dilate_h, dilate_w=dilate_w, window_h=window_h, window_w=window_w),),
             name=name, output_dtype=output_dtype,
         )
         return outputs[0]
@@ -1965,14 +2194,13 @@ class OperatorMethods(BuilderCore):
 
     def param_pack_concat(
         self,
-        tensors: Operand,
-        *table: Operand,
+        *tensors_then_table: Operand,
         name: str | None = None,
         output_dtype: DType | str | None = None,
     ) -> Value:
-        """ParamPackConcat(tensors, table) -> y."""
+        """ParamPackConcat(tensors_then_table) -> y."""
         outputs = self.apply(
-            "ParamPackConcat", [tensors, *table], (P.Empty(),),
+            "ParamPackConcat", [*tensors_then_table], (P.Empty(),),
             name=name, output_dtype=output_dtype,
         )
         return outputs[0]
@@ -2560,6 +2788,55 @@ class OperatorMethods(BuilderCore):
         """ShuffleRNGBackward(diff, index, x_for_shape) -> y."""
         outputs = self.apply(
             "ShuffleRNGBackward", [diff, index, x_for_shape], (P.ShuffleRNG(seed=seed),),
+            name=name, output_dtype=output_dtype,
+        )
+        return outputs[0]
+
+    def sliding_window_transpose(
+        self,
+        src: Operand,
+        *,
+        out_h: int = 0,
+        out_w: int = 0,
+        pad_h: int = 0,
+        pad_w: int = 0,
+        stride_h: int = 1,
+        stride_w: int = 1,
+        dilate_h: int = 1,
+        dilate_w: int = 1,
+        window_h: int = 3,
+        window_w: int = 3,
+        name: str | None = None,
+        output_dtype: DType | str | None = None,
+    ) -> Value:
+        """SlidingWindowTranspose(src) -> y."""
+        outputs = self.apply(
+            "SlidingWindowTranspose", [src], (P.SlidingWindowTranspose(out_h=out_h, out_w=out_w, pad_h=pad_h, pad_w=pad_w, stride_h=stride_h, stride_w=stride_w, dilate_h=dilate_h, dilate_w=dilate_w, window_h=window_h, window_w=window_w),),
+            name=name, output_dtype=output_dtype,
+        )
+        return outputs[0]
+
+    def sliding_window_transpose_backward(
+        self,
+        diff: Operand,
+        src_for_shape: Operand,
+        *,
+        out_h: int = 0,
+        out_w: int = 0,
+        pad_h: int = 0,
+        pad_w: int = 0,
+        stride_h: int = 1,
+        stride_w: int = 1,
+        dilate_h: int = 1,
+        dilate_w: int = 1,
+        window_h: int = 3,
+        window_w: int = 3,
+        name: str | None = None,
+        output_dtype: DType | str | None = None,
+    ) -> Value:
+        """SlidingWindowTransposeBackward(diff, src_for_shape) -> y."""
+        outputs = self.apply(
+            "SlidingWindowTransposeBackward", [diff, src_for_shape], (P.SlidingWindowTranspose(out_h=out_h, out_w=out_w, pad_h=pad_h, pad_w=pad_w, stride_h=stride_h, stride_w=stride_w, dilate_h=dilate_h, dilate_w=dilate_w, window_h=window_h, window_w=window_w),),
             name=name, output_dtype=output_dtype,
         )
         return outputs[0]
