@@ -15,12 +15,12 @@ from mgeserial._record import Params
 from mgeserial.errors import FormatError, MgeError, UnsupportedError, printable
 from mgeserial.format.container import Layout, Source, SourceLike, open_source, walk
 from mgeserial.format.raw import Opaque, RawGraph, RawOperator, RawTensor
-from mgeserial.format.versions import origin
+from mgeserial.format.versions import FIRST_RELEASE, is_row_packed, origin
 from mgeserial.ir.graph import Graph, Lazy, Metadata, Origin, Output, Value
 from mgeserial.ir.model import GraphInfo, Model, ModelInfo
 from mgeserial.ir.tensor import Tensor
 from mgeserial.ops import registry
-from mgeserial.ops.registry import Gap, OpSpec, OutputQuery
+from mgeserial.ops.registry import Gap, Name, OpSpec, OutputQuery, V2Id
 
 __all__ = ["iter_graphs", "load"]
 
@@ -120,6 +120,9 @@ class _Builder:
         self.default_reserve = raw.container != "MGBS" or 100700 <= version < 800000
         self.reserve = self.default_reserve
         self.flags_only = False
+        self.row_packed = is_row_packed(
+            raw.container, version, has_metadata=raw.metadata is not None
+        )
         self.first_params: dict[int, Params] = {}
         find = {"MGBS": registry.by_old_id, "MGBC": registry.by_persist_id}
         self.find = find.get(raw.container, registry.by_v2_id)
@@ -131,7 +134,9 @@ class _Builder:
         graph.path = self.path
         if raw.metadata is not None:
             m = raw.metadata
-            graph.metadata = Metadata(m.is_valid, m.graph_modified, m.user_info, m.optimize_options)
+            graph.metadata = Metadata(
+                m.is_valid, m.graph_modified, m.user_info, m.optimize_options, m.unknown
+            )
         graph.unknown = raw.unknown
         values: list[Value] = []
         for item in raw.operators:
@@ -145,7 +150,7 @@ class _Builder:
         return _Unfit(FormatError(message, path=self.path, offset=offset, where=place))
 
     def _node(self, graph: Graph, item: RawOperator, values: list[Value]) -> None:
-        op = self.find(item.type_id) or _unknown_operator(item)
+        op = self.find(item.type_id) or _unknown_operator(item, self.raw.container)
         least, most = op.arity
         given = len(item.inputs)
         if given < least or (most is not None and given > most):
@@ -181,10 +186,6 @@ class _Builder:
         values.extend(node.outputs)
 
     def _tensor(self, raw: RawTensor) -> Tensor:
-        container, version = self.raw.container, self.raw.version
-        early = container == "MGBS" and (
-            800000 <= version < 801300 or (version == 1799900 and self.raw.metadata is None)
-        )
         return Tensor(
             shape=raw.shape,
             dtype=raw.dtype,
@@ -193,7 +194,8 @@ class _Builder:
             comp_node=raw.comp_node,
             format=raw.format,
             offset=raw.offset,
-            row_packed=not early,
+            row_packed=self.row_packed,
+            unknown=raw.unknown,
         )
 
     def _names(self, op: OpSpec, item: RawOperator, known: int) -> list[str | None]:
@@ -293,7 +295,7 @@ def _params(op: OpSpec, item: RawOperator) -> Lazy:
         missing = op.params[len(found) :]
         return (*found, *(cls() for cls in missing))
 
-    return Lazy(decode)
+    return Lazy(decode, lambda: item.decode_params(item.param_refs))
 
 
 def _check_params(op: OpSpec, item: RawOperator, found: tuple[Params | Opaque, ...]) -> None:
@@ -311,15 +313,23 @@ def _check_params(op: OpSpec, item: RawOperator, found: tuple[Params | Opaque, .
             raise FormatError(f"{op.name} needs parameters {wanted.TABLE}, got {record.TABLE}")
 
 
-def _unknown_operator(item: RawOperator) -> OpSpec:
-    """A record for an unknown operator: carried, shown, written back, not run."""
+def _unknown_operator(item: RawOperator, container: str) -> OpSpec:
+    """A record for an unknown operator: carried, shown, written back, not run.
+
+    It has the id of the container it was met in only, so that it is not taken to another one.
+    """
     name = printable(item.type_name) if item.type_name else f"unknown({item.type_id:#018x})"
 
     def count(query: OutputQuery) -> int:
         return query.names if query.names else 1
 
+    known = (Name(name, FIRST_RELEASE, item.type_id),) if container == "MGBC" else ()
+    stored = (V2Id(item.type_name or "", item.version, item.type_id),)
     return OpSpec(
         name=name,
+        names=known,
+        old_id=item.type_id if container == "MGBS" else 0,
+        v2=stored if container == "mgv2" else (),
         inputs=("x",),
         min_inputs=0,
         max_inputs=None,

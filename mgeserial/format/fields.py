@@ -149,12 +149,23 @@ class TableReader:
         """The metadata table; `slots` of is_valid, graph_modified, user_info, optimize_options."""
         at = self.buf.layout(pos, self.tables.metadata)
         valid, modified, info, options = (at[s] for s in slots)
+        unknown = self.unknown(pos, self.tables.metadata)
         return RawMetadata(
             self.flag(pos, valid),
             self.flag(pos, modified),
             self.buf.text_bytes(pos + info) if info else b"",
             self.u64(pos, options),
+            unknown,
         )
+
+    def unknown(self, pos: int, table: TableDef) -> Opaque | None:
+        """The table at `pos` when it has fields that the schema lacks, else None."""
+        return Opaque(self.buf, pos, table) if self.buf.unknown_slots(pos, table) else None
+
+    def unknown_root(self, pos: int) -> Opaque | None:
+        """The root table when it, or a table that nothing else notes, has unknown fields."""
+        has = self.buf.unknown_slots(pos, self.tables.root) or self.buf.tables_beyond()
+        return Opaque(self.buf, pos, self.tables.root) if has else None
 
 
 def in_operator(error: MgeError, index: int) -> MgeError:

@@ -126,6 +126,7 @@ class Buffer:
     """
 
     __slots__ = (
+        "_beyond",
         "_layouts",
         "_left",
         "_names",
@@ -152,6 +153,7 @@ class Buffer:
         self._left = 2 * self.size + 4096 if budget is None else budget
         self._tables_left = MAX_TABLES
         self._layouts: dict[tuple[int, int], _Layout] = {}
+        self._beyond: dict[str, None] = {}
         self._strings: dict[int, bytes] = {}
         self._names: dict[int, str] = {}
 
@@ -211,6 +213,10 @@ class Buffer:
         """(slot, inline offset) of fields that are present but not in the schema."""
         return self._layout(pos, table)[2]
 
+    def tables_beyond(self) -> tuple[str, ...]:
+        """Names of tables that were met so far with fields that the schema lacks."""
+        return tuple(self._beyond)
+
     def inline_size(self, pos: int, table: TableDef) -> int:
         """Bytes of the table's inline part, its vtable offset included."""
         return self._layout(pos, table)[1]
@@ -250,6 +256,8 @@ class Buffer:
                 )
         known = present[: table.slots] + (0,) * (table.slots - count)
         beyond = tuple((s, o) for s, o in enumerate(present) if o and s >= table.slots)
+        if beyond:
+            self._beyond[table.name] = None
         return known, inline, beyond
 
     def vector(self, pos: int, width: int) -> tuple[int, int]:

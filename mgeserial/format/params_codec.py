@@ -82,20 +82,24 @@ def decode_params(buf: Buffer, number: int, pos: int, release: str | None) -> Pa
     """
     table = table_of(number)
     if table is None:
-        return Opaque(buf, pos)
+        return Opaque(buf, pos, member=number)
     cls = UNION[number]
     if number == _ELEMENT:
         return ElementType(dtype=decode_dtype(buf, pos))
     if release is not None:
         table = history.old_table(cls.TABLE, release) or table
     at = buf.layout(pos, table)
-    extra = Opaque(buf, pos) if buf.unknown_slots(pos, table) else None
     values: dict[str, Any] = {}
+    # Fields of the old layout alone are kept: files of that release need them, and only those.
+    is_more = bool(buf.unknown_slots(pos, table)) or (
+        cls.TABLE in history.REMADE and table is not table_of(number)
+    )
     for item in table.fields:
         if item.name in cls.FIELDS:
             values[item.name] = _field(buf, pos, at[item.slot], item, cls, release)
         elif at[item.slot]:
-            extra = Opaque(buf, pos)
+            is_more = True
+    extra = Opaque(buf, pos, table, number, release) if is_more else None
     return cls(**values, extra=extra)
 
 

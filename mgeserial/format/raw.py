@@ -11,17 +11,24 @@ from dataclasses import dataclass, field
 
 from mgeserial._record import Params
 from mgeserial.dtypes import DType
-from mgeserial.format.flatbuf import Buffer
+from mgeserial.format.flatbuf import Buffer, TableDef
 
 __all__ = ["Opaque", "RawGraph", "RawMetadata", "RawOperator", "RawTensor", "RawVar"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opaque:
-    """Content of a newer release, kept where it stands: a table at `pos` of `buffer`."""
+    """Content of another release, kept where it stands: a table at `pos` of `buffer`.
+
+    `table` is what is known of it (None: a union member that the schema lacks, with the number
+    `member`); for a parameter table `release` says whose layout that is (None: today's).
+    """
 
     buffer: Buffer = field(repr=False)
     pos: int
+    table: TableDef | None = field(default=None, repr=False)
+    member: int = 0
+    release: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +46,7 @@ class RawTensor:
     data: memoryview | None
     offset: int
     format: tuple[int, bytes] | None = None
+    unknown: Opaque | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +68,7 @@ class RawMetadata:
     graph_modified: bool = False
     user_info: bytes = b""
     optimize_options: int = 0
+    unknown: Opaque | None = None
 
 
 @dataclass(slots=True, eq=False)

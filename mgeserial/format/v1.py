@@ -14,8 +14,8 @@ import struct
 from mgeserial.errors import FormatError, MgeError
 from mgeserial.format.fields import TableReader, Tables, in_operator
 from mgeserial.format.flatbuf import BaseType, Buffer
-from mgeserial.format.raw import Opaque, RawGraph, RawOperator, RawTensor
-from mgeserial.format.versions import layout_release
+from mgeserial.format.raw import RawGraph, RawOperator, RawTensor
+from mgeserial.format.versions import is_row_packed, layout_release
 
 __all__ = ["HEADERS", "read_graph"]
 
@@ -23,8 +23,6 @@ __all__ = ["HEADERS", "read_graph"]
 HEADERS = {b"MGBS": 16, b"MGBC": 24}
 _SPACE = "mgb.serialization.fbs."
 _U32_U32 = struct.Struct("<II")
-# 4-bit rows are padded to a byte from v1.5.0 on; these are the version numbers before it.
-_FIRST_ROW_PACKED = 801300
 
 
 def read_graph(data: memoryview, start: int, path: str | os.PathLike[str] | None) -> RawGraph:
@@ -87,10 +85,7 @@ class _Reader(TableReader):
             raise buf.error("the graph's hash is 0", root, "Graph.hash")
         metadata = self.metadata(buf.follow(root + at[5]), (0, 1, 2, 3)) if at[5] else None
         self.release = layout_release(self.container, version, has_metadata=metadata is not None)
-        self.row_packed = not (
-            self.container == "MGBS"
-            and (800000 <= version < _FIRST_ROW_PACKED or (version == 1799900 and metadata is None))
-        )
+        self.row_packed = is_row_packed(self.container, version, has_metadata=metadata is not None)
         places = buf.offsets(root + at[3]) if at[3] else []
         operators: list[RawOperator] = []
         try:
@@ -119,7 +114,7 @@ class _Reader(TableReader):
             variables=None,
             metadata=metadata,
             release=self.release,
-            unknown=Opaque(buf, root) if buf.unknown_slots(root, self.tables.root) else None,
+            unknown=self.unknown_root(root),
         )
 
     def output_ids(self, root: int, offset: int) -> tuple[tuple[int, int], ...]:
@@ -159,18 +154,21 @@ class _Reader(TableReader):
             tuple(buf.offsets(pos + at[9])) if at[9] else (),
             self.decode_params,
             self.decode_blobs,
-            Opaque(buf, pos) if buf.unknown_slots(pos, table) else None,
+            self.unknown(pos, table),
         )
 
     def tensor(self, index: int, pos: int) -> RawTensor:
         buf = self.buf
         at = buf.layout(pos, self.tables.tensor)
         name, shape, node, dtype = self.tensor_head(pos, at)
+        unknown = self.unknown(pos, self.tables.tensor)
         size, skip = self.u32(pos, at[4]), self.u32(pos, at[5])
         place = self.base + self.used
         if not size:
             empty = bool(shape) and 0 in shape
-            return RawTensor(name, shape, dtype, node, memoryview(b"") if empty else None, place)
+            return RawTensor(
+                name, shape, dtype, node, memoryview(b"") if empty else None, place, None, unknown
+            )
         end = self.used + size
         if end > len(self.values):
             message = (
@@ -185,4 +183,4 @@ class _Reader(TableReader):
             raise buf.error(message, pos, "Tensor.data_size")
         data = self.values[self.used + skip : end]
         self.used = end
-        return RawTensor(name, shape, dtype, node, data, place + skip)
+        return RawTensor(name, shape, dtype, node, data, place + skip, None, unknown)

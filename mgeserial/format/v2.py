@@ -11,7 +11,7 @@ import struct
 from mgeserial.errors import FormatError, MgeError
 from mgeserial.format.fields import TableReader, Tables, in_operator
 from mgeserial.format.flatbuf import BaseType, Buffer, TableDef
-from mgeserial.format.raw import Opaque, RawGraph, RawOperator, RawTensor, RawVar
+from mgeserial.format.raw import RawGraph, RawOperator, RawTensor, RawVar
 from mgeserial.format.versions import layout_release
 
 __all__ = ["IDENTIFIER", "read_graph"]
@@ -78,7 +78,7 @@ class _Reader(TableReader):
             variables=variables,
             metadata=metadata,
             release=self.release,
-            unknown=Opaque(buf, root) if buf.unknown_slots(root, self.tables.root) else None,
+            unknown=self.unknown_root(root),
         )
 
     def output_ids(self, root: int, offset: int) -> tuple[tuple[int, int], ...]:
@@ -139,23 +139,24 @@ class _Reader(TableReader):
             tuple(buf.offsets(pos + at[14])) if at[14] else (),
             self.decode_params,
             self.decode_blobs,
-            Opaque(buf, pos) if buf.unknown_slots(pos, table) else None,
+            self.unknown(pos, table),
         )
 
     def tensor(self, pos: int) -> RawTensor:
         buf = self.buf
         at = buf.layout(pos, self.tables.tensor)
         name, shape, node, dtype = self.tensor_head(pos, at)
+        unknown = self.unknown(pos, self.tables.tensor)
         layout = self.format(pos, at[4], at[5])
         if not at[6]:
-            return RawTensor(name, shape, dtype, node, None, buf.base + pos, layout)
+            return RawTensor(name, shape, dtype, node, None, buf.base + pos, layout, unknown)
         first, count = buf.bulk(pos + at[6], 1)
         need = dtype.nbytes(shape) if shape else 0
         if count != need:
             message = f"a {dtype.name} tensor of shape {shape} needs {need} bytes, got {count}"
             raise buf.error(message, first - 4, "Tensor.data")
         data = memoryview(buf.data)[first : first + count]
-        return RawTensor(name, shape, dtype, node, data, buf.base + first, layout)
+        return RawTensor(name, shape, dtype, node, data, buf.base + first, layout, unknown)
 
     def format(self, pos: int, kind_at: int, value_at: int) -> tuple[int, bytes] | None:
         """(number, one byte per field) of a tensor format; None for absent or the default one."""

@@ -6,9 +6,22 @@ v1.7.0, so it is neither monotonic nor unique. Source: FORMAT section 0.
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 
-__all__ = ["RELEASES", "Origin", "layout_release", "origin", "release_index"]
+from mgeserial.errors import InputError
+
+__all__ = [
+    "FIRST_RELEASE",
+    "RELEASES",
+    "Origin",
+    "is_row_packed",
+    "layout_release",
+    "named_release",
+    "origin",
+    "release_before",
+    "release_index",
+]
 
 # mgb_version by release, oldest first. Source: params.json `releases`.
 RELEASES: dict[str, int] = {
@@ -23,8 +36,11 @@ RELEASES: dict[str, int] = {
     "v1.12.2": 101202, "v1.12.3": 101203, "v1.12.4": 101204, "v1.13.0": 101300,
     "v1.13.1": 101301, "v1.13.2": 101302, "v1.13.3": 101303, "v1.13.4": 101304,
 }  # fmt: skip
+FIRST_RELEASE = "v0.3.1"
 _ORDER = {name: i for i, name in enumerate(RELEASES)}
 PLACEHOLDER = 1799900
+# 4-bit rows are padded to a byte from v1.5.0 on; this is the first number after it.
+_FIRST_ROW_PACKED = 801300
 # Numbers from here on are MegBrain's (8.x), smaller ones MegEngine's.
 _MEGBRAIN = 800000
 READERS = {
@@ -50,6 +66,35 @@ class Origin:
 def release_index(release: str) -> int:
     """Place of a release in time (KeyError when unknown)."""
     return _ORDER[release]
+
+
+def release_before(release: str) -> str:
+    """The release before one (the first stays itself)."""
+    return list(RELEASES)[max(_ORDER[release] - 1, 0)]
+
+
+def named_release(text: str) -> str:
+    """The release a caller names, with or without `v`.
+
+    Raises:
+        InputError: No public release has that name.
+    """
+    name = text if text.startswith("v") else f"v{text}"
+    if name not in _ORDER:
+        close = difflib.get_close_matches(name, _ORDER, n=3)
+        raise InputError(
+            f"no release of MegEngine is called {text!r}",
+            hint=f"close: {', '.join(close)}" if close else f"known: {', '.join(RELEASES)}",
+        )
+    return name
+
+
+def is_row_packed(container: str, version: int, *, has_metadata: bool) -> bool:
+    """Whether rows of 4-bit tensors are padded to a byte: v1.5.0 and later."""
+    return not (
+        container == "MGBS"
+        and (800000 <= version < _FIRST_ROW_PACKED or (version == PLACEHOLDER and not has_metadata))
+    )
 
 
 def origin(container: str, version: int, *, has_metadata: bool) -> Origin:

@@ -35,6 +35,7 @@ class Metadata:
     graph_modified: bool = False
     user_info: bytes = b""
     optimize_options: int = 0
+    unknown: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,27 @@ class Origin:
 
 
 class Lazy:
-    """A tuple decoded on first touch: parameter records or blobs of a file."""
+    """A tuple decoded on first touch: parameter records or blobs of a file.
 
-    __slots__ = ("_decode", "_found")
+    Args:
+        decode: Decodes and checks.
+        stored: Decodes what the file has, also what is not understood; None: the same as `decode`.
+    """
 
-    def __init__(self, decode: Callable[[], tuple[Any, ...]]) -> None:
+    __slots__ = ("_decode", "_found", "_stored")
+
+    def __init__(
+        self,
+        decode: Callable[[], tuple[Any, ...]],
+        stored: Callable[[], tuple[Any, ...]] | None = None,
+    ) -> None:
         self._decode = decode
+        self._stored = stored
         self._found: tuple[Any, ...] | None = None
+
+    def stored(self) -> tuple[Any, ...]:
+        """The tuple as the file has it, for writing it back."""
+        return self.get() if self._stored is None else self._stored()
 
     def get(self) -> tuple[Any, ...]:
         """The decoded tuple (raises the errors of decoding)."""
@@ -194,6 +209,12 @@ class Node:
         """Parameter records in the order of the operator's record."""
         params = self._params
         return params.get() if isinstance(params, Lazy) else params
+
+    @property
+    def stored_params(self) -> tuple[Any, ...]:
+        """What a file has of the parameters: as `params`, and opaque what is not understood."""
+        params = self._params
+        return params.stored() if isinstance(params, Lazy) else params
 
     @property
     def param(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ class Tensor:
         dtype: Element type.
         comp_node: Locator of the computing node, None when absent.
         format: (number of TensorFormat, payload) when not the default format.
+        unknown: Fields of a newer release, kept to be written back.
     """
 
     __slots__ = (
@@ -36,6 +38,7 @@ class Tensor:
         "name",
         "offset",
         "shape",
+        "unknown",
     )
 
     def __init__(
@@ -50,6 +53,7 @@ class Tensor:
         format: tuple[int, bytes] | None = None,
         offset: int | None = None,
         row_packed: bool = True,
+        unknown: Any = None,
     ) -> None:
         self.name = name
         self.shape = shape
@@ -57,6 +61,7 @@ class Tensor:
         self.comp_node = comp_node
         self.format = format
         self.offset = offset
+        self.unknown = unknown
         self._raw = raw
         self._array = array
         self._row_packed = row_packed
@@ -134,6 +139,7 @@ class Tensor:
             format=self.format,
             offset=self.offset,
             row_packed=self._row_packed,
+            unknown=self.unknown,
         )
 
     def __repr__(self) -> str:
