@@ -70,6 +70,9 @@ ARROWS = (
     ),
     Arrow("loadrun", PACKAGES, never=("mgeserial.cli", "loadrun.cli")),
     Arrow("loadrun.cli", PACKAGES, never=("mgeserial.cli",)),
+    # `python -m` of a package is its command line.
+    Arrow("mgeserial.__main__", ("mgeserial.cli",)),
+    Arrow("loadrun.__main__", ("loadrun.cli",)),
 )
 
 # What importing a package may load besides the standard library and ourselves; inside functions

@@ -175,10 +175,10 @@ def render() -> str:
         members.append((number, name))
     structs = [gen.record(t, "Record", None) for t in gen.structs.values()]
     enums = [gen.enum_source(n, gen.enums[n]) for n in sorted(gen.enums)]
-    table = ["", "", "UNION: dict[int, type[Params]] = {"]
-    table += [f"    {number}: {name}," for number, name in members]
-    table.append("}")
-    return "\n".join([HEADER.rstrip(), *enums, *structs, *records, *table]) + "\n"
+    lines = ["", "", "UNION: dict[int, type[Params]] = {"]
+    lines += [f"    {number}: {name}," for number, name in members]
+    lines.append("}")
+    return "\n".join([HEADER.rstrip(), *enums, *structs, *records, *lines]) + "\n"
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,9 @@ from mgeserial.ir.graph import Graph, Output  # noqa: E402
 from mgeserial.ir.inference import infer  # noqa: E402
 
 
-def check_values(graph: Graph, feeds: dict[str, np.ndarray[Any, Any]], backend: str) -> list[str]:
+def check_values(
+    graph: Graph, feeds: Mapping[str, np.ndarray[Any, Any]], backend: str
+) -> list[str]:
     """Differences between inferred and computed shapes and dtypes, over all values."""
     every, _ = copy_graph(graph)
     values = [v for v in every.values() if not v.node.op.name.startswith("CondExec")]
