@@ -1,0 +1,1 @@
+"""Transformations of graphs as MegEngine's `optimize_for_inference` does them, with reasons."""
