@@ -49,7 +49,7 @@ _DEFAULT_NAME = "data"
 IMAGES = (".ppm", ".pgm", ".png", ".jpg", ".jpeg", ".bmp")
 _KINDS = (".npy", ".npz", ".json", *IMAGES)
 _RAND = re.compile(r"#rand\((.*)\)")
-_SMALL = 10
+_SMALL = 2
 
 Types = Mapping[str, TensorType]
 
@@ -244,7 +244,7 @@ def random_input(
     """Random values of an input's type and shape; equal seed, name and type give equal values.
 
     Floating types: uniform in [0, 1). Uint8, which mostly holds pixels: 0 to 255. Other integers,
-    which mostly hold indices or counts: 0 to 9, within the type's range. Bool: both. Quantised
+    which mostly hold indices: 0 and 1, which every table has. Bool: both. Quantised
     types: every code. The generator is numpy's PCG64, seeded with `seed` and the CRC-32 of the
     name, so that an input's values do not depend on the others.
 

@@ -17,7 +17,7 @@ from loadrun.inputs import EXPECT, RANDOM, Feeds, resolve_inputs
 from loadrun.measure import OnSample, Phase, Sample, Warmup
 from loadrun.stats import Stats
 from mgeserial.dtypes import Array
-from mgeserial.errors import InputError
+from mgeserial.errors import InputError, MgeError, printable
 from mgeserial.ir.types import TensorType
 
 __all__ = [
@@ -103,8 +103,12 @@ class Case:
             return f"test case {self.index}"
         if self.kind is Kind.NO_INPUTS:
             return "no inputs"
-        made_up = [source.startswith(RANDOM) for source in self.feeds.sources.values()]
-        return "random inputs" if all(made_up) else "given inputs"
+        return f"{RANDOM} inputs" if len(self.random) == len(self.feeds.arrays) else "given inputs"
+
+    @property
+    def random(self) -> list[str]:
+        """Names of the inputs whose values are made up."""
+        return [name for name, source in self.feeds.sources.items() if source.startswith(RANDOM)]
 
 
 @dataclass(slots=True)
@@ -185,14 +189,15 @@ def make_cases(
             for i, arrays in enumerate(testcases)
         ]
     feeds = resolve_inputs(items, types, seed=seed)
+    case = Case(Kind.INPUT if types else Kind.NO_INPUTS, 0, feeds)
     if session.has_asserts:
-        _need_expected(feeds)
-    return [Case(Kind.INPUT if types else Kind.NO_INPUTS, 0, feeds)]
+        _need_expected(case)
+    return [case]
 
 
-def _need_expected(feeds: Feeds) -> None:
-    for name, source in feeds.sources.items():
-        if name.endswith(EXPECT) and source.startswith(RANDOM):
+def _need_expected(case: Case) -> None:
+    for name in case.random:
+        if name.endswith(EXPECT):
             raise InputError(
                 f"input `{name}` holds what an output should be: random values make no sense",
                 hint=f"give it with --input '{name}:file.npy', or run the file's own test cases "
@@ -234,10 +239,7 @@ def run_cases(
             outcome.results.append(result)
             result.prepare_ns = session.prepare(case.feeds.arrays)
             told.prepared(case, result.prepare_ns)
-            if session.has_asserts:
-                result.failures = session.check_asserts(case.feeds.arrays)
-                for failure in result.failures:
-                    told.failure(case, failure)
+            _check(session, result, told)
             if not result.failures or time_failed:
                 before = warmup if case is cases[0] else 0
                 result.stats = _time(session, result, iters, before, told)
@@ -247,8 +249,22 @@ def run_cases(
                 keep_outputs(result)
     except KeyboardInterrupt:
         outcome.interrupted = True
+    except MgeError as error:
+        made_up = outcome.results[-1].case.random
+        if made_up and error.hint is None:
+            names = ", ".join(f"`{printable(name)}`" for name in made_up[:4])
+            error.hint = f"random values may not do for {names}: give real ones with --input"
+        raise
     told.finished(outcome)
     return outcome
+
+
+def _check(session: Runnable, result: CaseResult, told: Listener) -> None:
+    """Let the network check its own outputs, if it does."""
+    if session.has_asserts:
+        result.failures = session.check_asserts(result.case.feeds.arrays)
+        for failure in result.failures:
+            told.failure(result.case, failure)
 
 
 def _time(

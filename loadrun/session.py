@@ -23,7 +23,7 @@ from loadrun.stats import Stats
 from mgeserial.dtypes import Array
 from mgeserial.errors import ExecutionError, InputError, ShapeError
 from mgeserial.ir.copying import copy_graph
-from mgeserial.ir.graph import Graph, Output, Value
+from mgeserial.ir.graph import Graph, Output, Value, input_name
 from mgeserial.ir.inference import Inference, infer
 from mgeserial.ir.model import Model
 from mgeserial.ir.types import Shape, TensorType
@@ -364,7 +364,7 @@ def _pick(model: Model | Graph | Any, index: int) -> Graph:
 
 def _checked_name(expect: Value, got: Value) -> str:
     """Name of a checked output: what `<out>:expect` was written for, else the value's own."""
-    name, marked, rest = expect.display_name.rpartition(":expect")
+    name, marked, rest = input_name(expect).rpartition(":expect")
     return name if marked and not rest else got.display_name
 
 

@@ -251,6 +251,22 @@ def test_files_that_are_no_model_exit_with_2(tmp_path, capsys, content):
     assert f"error: {path}: " in capsys.readouterr().err
 
 
+def test_failure_with_random_inputs_says_that_they_are_random(capsys, monkeypatch):
+    from mgeserial.errors import ExecutionError
+
+    def refuse(*_, **__):
+        raise ExecutionError("index 9 is outside axis 0 of length 4")
+
+    monkeypatch.setattr(FakeSession, "benchmark", refuse)
+    fake(monkeypatch)
+    assert main([CONV]) == 2
+    assert "hint: random values may not do for `x`: give real ones with --input" in (
+        capsys.readouterr().err
+    )
+    assert main([CONV, "--input", "x:[1,2,3]"]) == 2
+    assert "random" not in capsys.readouterr().err
+
+
 def test_unsupported_exits_with_3(capsys, monkeypatch):
     from mgeserial.errors import UnsupportedError
 
