@@ -14,7 +14,7 @@ from mgeserial.ops.generator import Generator
 from mgeserial.ops.moments import Float32, total
 from mgeserial.ops.numerics import narrow, to_real
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
-from mgeserial.ops.rules import dtype_of, need, normal_axis
+from mgeserial.ops.rules import dtype_of, need, normal_axis, of_floats
 
 _SECTION = "semantics section 6"
 _BYTE = DType(DTypeEnum.Byte)
@@ -107,7 +107,7 @@ SOFTMAX = register(
         ),
         params=(P.Softmax,),
         inputs=("x",),
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=_softmax_shapes,
         reference=_softmax,
         source=_SECTION,
@@ -125,7 +125,7 @@ DROPOUT = register(
         inputs=("x",),
         outputs=("y", "mask"),
         output_count=2,
-        dtypes=_dropout_dtypes,
+        dtypes=of_floats(_dropout_dtypes),
         shapes=_dropout_shapes,
         reference=_dropout,
         is_pure=False,
@@ -142,7 +142,7 @@ SOFTMAX_BACKWARD = register(
         v2=(V2Id("SoftmaxBackward", 1, 6650393650207887242),),
         params=(P.Softmax,),
         inputs=("y", "dy"),
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=_softmax_grad_shapes,
         reference=_softmax_grad,
         source=_SECTION,
@@ -158,7 +158,7 @@ DROPOUT_BACKWARD = register(
         v2=(V2Id("DropoutBackward", 1, 11345252934912805363),),
         params=(P.Dropout,),
         inputs=("dy", "mask"),
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0), 1),
         shapes=_dropout_grad_shapes,
         reference=_dropout_grad,
         source=_SECTION,

@@ -20,7 +20,7 @@ from mgeserial.ops.generator import Generator
 from mgeserial.ops.heads import Attention, Float32, split_heads
 from mgeserial.ops.numerics import narrow, to_real
 from mgeserial.ops.registry import Gap, Name, OpSpec, V2Id, register
-from mgeserial.ops.rules import need
+from mgeserial.ops.rules import need, of_floats
 
 _SECTION = "semantics section 11"
 _BYTE = DType(DTypeEnum.Byte)
@@ -245,7 +245,7 @@ MULTI_HEAD_ATTN = register(
         outputs=("out", "attn_weight", "mask_reservespace", "othr_reservespace"),
         output_count=4,
         inputs=("q", "k", "v", "qkvo_weight_bias", "attn_mask", "bias_k", "bias_v"),
-        dtypes=_dtypes,
+        dtypes=of_floats(_dtypes, 4),
         shapes=_shapes,
         reference=_forward,
         is_pure=False,
@@ -276,7 +276,7 @@ MULTI_HEAD_ATTN_BACKWARD = register(
         min_inputs=8,
         output_count=6,
         outputs=("dq", "dk", "dv", "dweights", "dbias_k", "dbias_v"),
-        dtypes=_grad_dtypes,
+        dtypes=of_floats(_grad_dtypes, 5),
         shapes=_grad_shapes,
         reference=_backward,
         gaps=(_BIAS_KV,),

@@ -100,6 +100,7 @@ def _branches(call: Call, inputs: Sequence[object]) -> int:
 
 
 def _merge_dtypes(call: Call) -> list[DType]:
+    _branches(call, call.inputs)
     return [call.dtype(i) for i in range(call.param.nr_output)]
 
 

@@ -22,6 +22,7 @@ __all__ = ["Generator"]
 _MASK = (1 << 64) - 1
 _LANES = 2048
 _SHORT = 1024
+_BLOCK = 1 << 22
 
 U64 = npt.NDArray[np.uint64]
 
@@ -91,8 +92,13 @@ class Generator:
 
     def uniform(self, count: int) -> npt.NDArray[np.float32]:
         """`count` float32 numbers in (0, 1], from the upper 23 bits of each number."""
-        bits = (self.integers(count) >> np.uint64(41)).astype(np.uint32)
-        return np.float32(2) - (bits | np.uint32(0x7F << 23)).view(np.float32)
+        numbers = np.empty(count, np.float32)
+        # Block by block, as the integers take twice the memory.
+        for start in range(0, count, _BLOCK):
+            part = numbers[start : start + _BLOCK]
+            bits = (self.integers(len(part)) >> np.uint64(41)).astype(np.uint32)
+            np.subtract(np.float32(2), (bits | np.uint32(0x7F << 23)).view(np.float32), out=part)
+        return numbers
 
     def uniform16(self, count: int) -> npt.NDArray[np.float16]:
         """`count` float16 numbers in (0, 1], from the upper 10 bits of each number."""

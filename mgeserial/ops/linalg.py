@@ -18,7 +18,7 @@ from mgeserial.ops import counts
 from mgeserial.ops.convrules import operand, product_dtype
 from mgeserial.ops.numerics import from_real, narrow, to_real
 from mgeserial.ops.registry import Gap, Name, OpSpec, V2Id, register
-from mgeserial.ops.rules import broadcast_shapes, dtype_of, need, normal_axis
+from mgeserial.ops.rules import broadcast_shapes, dtype_of, need, normal_axis, of_floats
 
 _SECTION = "semantics section 8"
 _Format = P.MatrixMulFormat
@@ -157,13 +157,7 @@ def _dot(call: Call, a: Array, b: Array) -> Array:
     return total.astype(_dot_dtypes(call)[0].storage)
 
 
-def _float_dtype(call: Call) -> None:
-    if not call.dtype(0).is_float:
-        raise UnsupportedError(f"{call.op.name} needs floating point numbers, got {call.dtype(0)}")
-
-
 def _inverse_shapes(call: Call) -> list[ShapeLike]:
-    _float_dtype(call)
     shape = call.shape(0)
     need(len(shape) >= 2 and shape[-1] == shape[-2], f"needs (..., n, n), got {shape}")
     return [shape]
@@ -184,7 +178,6 @@ def _svd_dtypes(call: Call) -> list[DType]:
 
 def _svd_shapes(call: Call) -> list[ShapeLike]:
     """U, S and Vt of x (..., m, n); without compute_uv only S has an id."""
-    _float_dtype(call)
     shape = call.shape(0)
     need(len(shape) >= 2, f"needs (..., m, n), got {shape}")
     *batch, m, n = shape
@@ -294,7 +287,7 @@ MATRIX_INVERSE = register(
         v2=(V2Id("MatrixInverse", 1, 11443491517330739703),),
         params=(P.Empty,),
         inputs=("x",),
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=_inverse_shapes,
         reference=_inverse,
         source=_SECTION,
@@ -312,7 +305,7 @@ SVD = register(
         inputs=("x",),
         outputs=("U", "S", "Vt"),
         output_count=counts.singular_values,
-        dtypes=_svd_dtypes,
+        dtypes=of_floats(_svd_dtypes),
         shapes=_svd_shapes,
         reference=_svd,
         source=_SECTION,
@@ -328,7 +321,7 @@ CROSS = register(
         v2=(V2Id("Cross", 1, 7937603198344284949),),
         params=(P.Cross,),
         inputs=("a", "b"),
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=_cross_shapes,
         reference=_cross,
         source=_SECTION,

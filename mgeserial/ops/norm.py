@@ -22,7 +22,7 @@ from mgeserial.ops.moments import (
 )
 from mgeserial.ops.numerics import narrow, to_real
 from mgeserial.ops.registry import Gap, Name, OpSpec, V2Id, register
-from mgeserial.ops.rules import dtype_of, need
+from mgeserial.ops.rules import dtype_of, need, of_floats
 
 __all__ = [
     "batch_axes",
@@ -211,7 +211,7 @@ def group_count(call: Call, shape: Shape) -> int:
 def _group_norm_shapes(call: Call) -> list[ShapeLike]:
     x = call.shape(0)
     groups = group_count(call, x)
-    split = grouped(x, groups) if x[1] else x
+    split = grouped(x, groups)
     _check_affine(call, (x[1],))
     return [x, split[:2], split[:2]]
 
@@ -282,7 +282,7 @@ BATCH_NORM = register(
         inputs=("x", "scale", "bias", "mean", "variance"),
         min_inputs=3,
         output_count=counts.batch_norm,
-        dtypes=_batch_norm_dtypes,
+        dtypes=of_floats(_batch_norm_dtypes),
         shapes=_batch_norm_shapes,
         reference=_batch_norm,
         gaps=(_RUNNING,),
@@ -302,7 +302,7 @@ LAYER_NORM = register(
         min_inputs=1,
         outputs=("y", "mean", "rstd"),
         output_count=3,
-        dtypes=_norm_dtypes,
+        dtypes=of_floats(_norm_dtypes),
         shapes=_layer_norm_shapes,
         reference=_layer_norm,
         source=_SECTION,
@@ -324,7 +324,7 @@ GROUP_NORM = register(
         min_inputs=1,
         output_count=3,
         outputs=("y", "mean", "variance"),
-        dtypes=_norm_dtypes,
+        dtypes=of_floats(_norm_dtypes),
         shapes=_group_norm_shapes,
         reference=_group_norm,
         source=_SECTION,
@@ -346,7 +346,7 @@ INSTANCE_NORM = register(
         min_inputs=1,
         output_count=3,
         outputs=("y", "mean", "variance"),
-        dtypes=_norm_dtypes,
+        dtypes=of_floats(_norm_dtypes),
         shapes=_group_norm_shapes,
         reference=_group_norm,
         source=_SECTION,
@@ -365,7 +365,7 @@ GENERAL_NORM = register(
         min_inputs=1,
         outputs=("y", "mean", "rstd"),
         output_count=3,
-        dtypes=_norm_dtypes,
+        dtypes=of_floats(_norm_dtypes),
         shapes=_general_norm_shapes,
         reference=_general_norm,
         source=_SECTION,
@@ -381,7 +381,7 @@ LRN = register(
         v2=(V2Id("LRN", 1, 16961886508966845526),),
         params=(P.LRN,),
         inputs=("x",),
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=_lrn_shapes,
         reference=_lrn,
         source=_SECTION,

@@ -30,7 +30,7 @@ from mgeserial.ops.norm import (
 )
 from mgeserial.ops.numerics import narrow, to_real
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
-from mgeserial.ops.rules import dtype_of, need
+from mgeserial.ops.rules import dtype_of, need, of_floats
 
 _SOURCE = "derivative of the forward operator; checked against MegEngine 1.13.0"
 
@@ -196,7 +196,7 @@ BATCH_NORM_BACKWARD = register(
         output_count=3,
         inputs=("x", "dy", "saved_mean", "saved_inv_std", "scale", "reserve"),
         min_inputs=5,
-        dtypes=_batch_dtypes,
+        dtypes=of_floats(_batch_dtypes, 5),
         shapes=_batch_shapes,
         reference=_batch,
         source=_SOURCE,
@@ -215,7 +215,7 @@ LAYER_NORM_BACKWARD = register(
         min_inputs=4,
         outputs=("dx", "dweight", "dbias"),
         output_count=counts.norm_backward,
-        dtypes=_norm_dtypes,
+        dtypes=of_floats(_norm_dtypes),
         shapes=_layer_shapes,
         reference=_layer,
         source=_SOURCE,
@@ -237,7 +237,7 @@ GROUP_NORM_BACKWARD = register(
         output_count=counts.norm_backward,
         inputs=("diff", "x", "weight", "mean", "variance"),
         outputs=("dx", "dweight", "dbias"),
-        dtypes=_norm_dtypes,
+        dtypes=of_floats(_norm_dtypes),
         shapes=_group_shapes,
         reference=_group,
         source=_SOURCE,
@@ -259,7 +259,7 @@ INSTANCE_NORM_BACKWARD = register(
         output_count=counts.norm_backward,
         inputs=("diff", "x", "weight", "mean", "variance"),
         outputs=("dx", "dweight", "dbias"),
-        dtypes=_norm_dtypes,
+        dtypes=of_floats(_norm_dtypes),
         shapes=_group_shapes,
         reference=_group,
         source=_SOURCE,
@@ -278,7 +278,7 @@ GENERAL_NORM_BACKWARD = register(
         min_inputs=4,
         output_count=counts.norm_backward,
         outputs=("dx", "dweight", "dbias"),
-        dtypes=_norm_dtypes,
+        dtypes=of_floats(_norm_dtypes),
         shapes=_general_shapes,
         reference=_general,
         source=_SOURCE,
@@ -294,7 +294,7 @@ LRN_BACKWARD = register(
         v2=(V2Id("LRNBackward", 1, 10804590891393433679),),
         params=(P.LRN,),
         inputs=("x", "y", "dy"),
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=_lrn_shapes,
         reference=_lrn,
         source=_SOURCE,

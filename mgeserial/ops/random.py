@@ -22,11 +22,12 @@ from mgeserial.ir.types import Call, Shape, ShapeLike
 from mgeserial.ops.generator import Generator
 from mgeserial.ops.numerics import from_real, to_real
 from mgeserial.ops.registry import Gap, Name, OpSpec, V2Id, register
-from mgeserial.ops.rules import dtype_of, fixed_dtype, need, shape_of
+from mgeserial.ops.rules import dtype_of, fixed_dtype, need, of_floats, shape_of
 
 _SECTION = "semantics section 13"
 _OTHER = Gap("reference", "same distribution as MegEngine, not the same numbers")
 _LIMIT = (1 << 31) - 1
+_LONGEST = 1 << 26
 
 
 def _generator(call: Call) -> Generator:
@@ -36,7 +37,7 @@ def _generator(call: Call) -> Generator:
 def _numpy_generator(call: Call) -> np.random.Generator:
     found = call.state.get("numpy")
     if not isinstance(found, np.random.Generator):
-        found = call.state["numpy"] = np.random.default_rng(call.param.seed)
+        found = call.state["numpy"] = np.random.default_rng(call.param.seed % (1 << 64))
     return found
 
 
@@ -95,6 +96,8 @@ def _permutation_shape(call: Call) -> list[ShapeLike]:
 
 def _permutation(call: Call, shape: Array) -> Array:
     (count,) = _asked_shape(shape)
+    if count > _LONGEST:
+        raise UnsupportedError(f"permutations of more than {_LONGEST} elements, asked for {count}")
     order = _generator(call).permutation(count)
     return from_real(order, _permutation_dtype(call)[0])
 
@@ -260,7 +263,7 @@ GAMMA_RNG = register(
         v2=(V2Id("GammaRNG", 1, 7101023610758876529),),
         params=(P.GammaRNG,),
         inputs=("shape", "scale"),
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=_pair_shapes,
         reference=_gamma,
         is_pure=False,
@@ -278,7 +281,7 @@ BETA_RNG = register(
         v2=(V2Id("BetaRNG", 1, 12590835430501345536),),
         params=(P.BetaRNG,),
         inputs=("alpha", "beta"),
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=_pair_shapes,
         reference=_beta,
         is_pure=False,
@@ -296,7 +299,7 @@ POISSON_RNG = register(
         v2=(V2Id("PoissonRNG", 1, 11417084418737374860),),
         params=(P.PoissonRNG,),
         inputs=("rate",),
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=shape_of(0),
         reference=_poisson,
         is_pure=False,
@@ -367,7 +370,7 @@ EXPONENTIAL_RNG = register(
         v2=(V2Id("ExponentialRNG", 1, 11718204076244744074),),
         params=(P.ExponentialRNG,),
         inputs=("rate",),
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=shape_of(0),
         reference=_exponential,
         is_pure=False,
@@ -385,7 +388,7 @@ MULTINOMIAL_RNG = register(
         v2=(V2Id("MultinomialRNG", 1, 17184482103339000745),),
         params=(P.MultinomialRNG,),
         inputs=("probs",),
-        dtypes=fixed_dtype(INT32),
+        dtypes=of_floats(fixed_dtype(INT32)),
         shapes=_multinomial_shapes,
         reference=_multinomial,
         is_pure=False,

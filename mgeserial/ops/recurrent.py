@@ -16,7 +16,7 @@ from mgeserial.ir.types import Call, ShapeLike
 from mgeserial.ops.cells import Cell, Elman, Float32, Lstm, Stack
 from mgeserial.ops.numerics import narrow, to_real
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
-from mgeserial.ops.rules import dtype_of, need
+from mgeserial.ops.rules import dtype_of, need, of_floats
 
 _SECTION = "semantics section 11"
 _DERIVED = "derivative of the forward operator; semantics section 11 for the layout of weights"
@@ -186,7 +186,7 @@ RNN_CELL_FORWARD = register(
         v2=(V2Id("RNNCellForward", 1, 1969659708254731790),),
         params=(P.RNNCell,),
         inputs=("x", "weight_ih", "bias_ih", "hx", "weight_hh", "bias_hh"),
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=_rnn_cell_shapes,
         reference=_rnn_cell,
         source=_SECTION,
@@ -204,7 +204,7 @@ LSTM_CELL_FORWARD = register(
         inputs=("x", "weight_ih", "bias_ih", "hx", "weight_hh", "bias_hh", "cx"),
         outputs=("h_new", "c_new", "gates"),
         output_count=3,
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=_lstm_cell_shapes,
         reference=_lstm_cell,
         source=_SECTION,
@@ -222,7 +222,7 @@ RNN_FORWARD = register(
         inputs=("x", "hx", "flatten_weights"),
         outputs=("output", "hy", "reserve_space"),
         output_count=3,
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=_forward_shapes,
         reference=_forward,
         source=_SECTION,
@@ -240,7 +240,7 @@ RNN_BACKWARD = register(
         inputs=("x", "y", "hx", "dy", "dhy", "flatten_weights", "reserve"),
         outputs=("dx", "dhx", "dw"),
         output_count=3,
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=_rnn_backward_shapes,
         reference=_rnn_backward,
         source=_DERIVED,
@@ -258,7 +258,7 @@ LSTM_FORWARD = register(
         inputs=("x", "hx", "cx", "flatten_weights"),
         outputs=("output", "hy", "cy", "reserve_space"),
         output_count=4,
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=_forward_shapes,
         reference=_forward,
         source=_SECTION,
@@ -276,7 +276,7 @@ LSTM_BACKWARD = register(
         inputs=("x", "y", "hx", "cx", "dy", "dhy", "dcy", "flatten_weights", "reserve"),
         outputs=("dx", "dhx", "dcx", "dw"),
         output_count=4,
-        dtypes=dtype_of(0),
+        dtypes=of_floats(dtype_of(0)),
         shapes=_lstm_backward_shapes,
         reference=_lstm_backward,
         source=_DERIVED,

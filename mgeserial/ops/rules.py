@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mgeserial.dtypes import DType
-from mgeserial.errors import ShapeError
+from mgeserial.errors import ShapeError, UnsupportedError
 from mgeserial.ir.types import Call, DTypes, Shape, ShapeLike, Shapes
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "fixed_dtype",
     "need",
     "normal_axis",
+    "of_floats",
     "output_or",
     "shape_of",
 ]
@@ -48,6 +49,22 @@ def output_or(index: int) -> DTypes:
         return [call.output_dtype or call.dtype(index)] * call.count
 
     return rule
+
+
+def of_floats(rule: DTypes, count: int | None = None) -> DTypes:
+    """The rule, for inputs (the first `count`) that must be floating point numbers."""
+
+    def checked(call: Call) -> Sequence[DType]:
+        for index, found in enumerate(call.inputs[:count]):
+            if not found.dtype.is_float:
+                names = call.op.input_names
+                name = names[min(index, len(names) - 1)]
+                raise UnsupportedError(
+                    f"{call.op.name} needs floating point numbers, {name} is {found.dtype}"
+                )
+        return rule(call)
+
+    return checked
 
 
 def shape_of(index: int) -> Shapes:
