@@ -152,16 +152,18 @@ def _measure(args: argparse.Namespace, model: Model, session: Session, screen: S
     if testcases and args.input:
         screen.say(f"--input is given: the file's {len(testcases)} test cases are not run")
     cases = make_cases(session, testcases, args.input, seed=args.seed)
-    outcome = run_cases(
-        session,
-        cases,
-        iters=args.iter,
-        warmup=args.warmup_iter,
-        time_failed=args.disable_assert_throw,
-        keep_outputs=_keeper(args, session),
-        listener=screen,
-    )
-    screen.clear()
+    try:
+        outcome = run_cases(
+            session,
+            cases,
+            iters=args.iter,
+            warmup=args.warmup_iter,
+            time_failed=args.disable_assert_throw,
+            keep_outputs=_keeper(args, session),
+            listener=screen,
+        )
+    finally:
+        screen.clear()
     program = session.program.report if session.program is not None else None
     fallback = program.fallback if program else {}
     notes = list(program.notes) if program else []

@@ -60,7 +60,8 @@ class Screen(LoadAndRunLines):
             self._progress.update(case.title, done, self._total)
 
     def _print(self, line: str) -> None:
-        self.clear()
+        if sys.stdout.isatty():  # else the line goes elsewhere and the bar may stay
+            self.clear()
         print(line, flush=True)
 
 
