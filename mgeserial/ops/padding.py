@@ -8,7 +8,7 @@ import numpy.typing as npt
 from mgeserial import params as P
 from mgeserial.dtypes import Array
 from mgeserial.ir.types import Call, ShapeLike
-from mgeserial.ops.numerics import from_real, narrow, widen
+from mgeserial.ops.numerics import narrow, truncate, widen
 from mgeserial.ops.operands import MAX_RANK
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
 from mgeserial.ops.rules import dtype_of, need
@@ -65,7 +65,9 @@ def _inner(shape: tuple[int, ...], pairs: list[tuple[int, int]]) -> tuple[slice,
 def _padding(call: Call, x: Array) -> Array:
     pairs = _offsets(call, x.ndim)
     if call.param.padding_mode == _MODE.CONSTANT:
-        fill = from_real(np.array([call.param.padding_val], np.float32), call.dtype(0))
+        # Of quantised types the value is a code.
+        value, dtype = np.array([call.param.padding_val], np.float32), call.dtype(0)
+        fill = narrow(value, dtype) if dtype.is_float else truncate(value, dtype)
         y = np.empty(_padded_shape(call, x.shape), x.dtype)
         y[...] = fill
         y[_inner(x.shape, pairs)] = x
