@@ -1,15 +1,17 @@
 """The engine's own operators: what a graph is lowered to before layouts and algorithms.
 
-Tensors are named and have fixed shapes. Weights are arrays in the node. A graph in this form can be
-written by hand, which is how the engine is tested without any file.
+Tensors are named and have fixed shapes. Filters are arrays in the node; other constants are named
+tensors in `Network.consts`. A graph in this form can be written by hand, which is how the engine is
+tested without any file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from loadrun.backends.cpu.kernels.common import Act, Epilogue
+from loadrun.backends.cpu.expr import Expr
+from loadrun.backends.cpu.kernels.common import IDENTITY, Epilogue
 from loadrun.backends.cpu.kernels.conv import ConvSpec
 from loadrun.backends.cpu.kernels.pool import PoolSpec
 from loadrun.backends.cpu.plan import Array
@@ -28,7 +30,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Conv(Node):
-    """Convolution of inputs[0]; an epilogue with add or mul takes inputs[1].
+    """Convolution of inputs[0]; an epilogue of two inputs takes inputs[1].
 
     Attributes:
         spec: Geometry.
@@ -40,7 +42,7 @@ class Conv(Node):
     spec: ConvSpec
     weights: Array = field(repr=False)
     bias: Array | None = field(default=None, repr=False)
-    epilogue: Epilogue = ()
+    epilogue: Epilogue = IDENTITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +60,22 @@ class GlobalPooling(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Pointwise(Node):
-    """One-input activation chain, same shape."""
+class Eltwise(Node):
+    """An expression of the inputs, with numpy broadcasting to the output's shape."""
 
-    epilogue: Epilogue
-
-
-@dataclass(frozen=True, slots=True)
-class Add(Node):
-    """Sum of two tensors of one shape, then an epilogue."""
-
-    epilogue: Epilogue = ()
+    expr: Expr
 
 
 @dataclass(frozen=True, slots=True)
 class Dense(Node):
-    """inputs[0] (m, k) times weights (k, n), plus bias (n,), then an epilogue without operand."""
+    """inputs[0] (m, k) times weights (k, n), plus bias (n,), then an epilogue.
+
+    An epilogue of two inputs takes inputs[1], of the output's shape.
+    """
 
     weights: Array = field(repr=False)
     bias: Array | None = field(default=None, repr=False)
-    epilogue: Epilogue = ()
+    epilogue: Epilogue = IDENTITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,95 +92,18 @@ class Host(Node):
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Nodes in order, shapes and dtypes of all tensors, names of inputs and outputs."""
+    """Nodes in order, shapes and dtypes of all tensors, names of inputs and outputs.
+
+    `consts` holds the values of tensors that no node makes.
+    """
 
     nodes: tuple[Node, ...]
     shapes: dict[str, Shape]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     dtypes: dict[str, str] = field(default_factory=dict)
+    consts: dict[str, Array] = field(default_factory=dict)
 
     def dtype(self, name: str) -> str:
         """Numpy's name of a tensor's element type."""
         return self.dtypes.get(name, "float32")
-
-
-def consumers(network: Network) -> dict[str, list[Node]]:
-    """Nodes that read each tensor."""
-    out: dict[str, list[Node]] = {name: [] for name in network.shapes}
-    for node in network.nodes:
-        for name in node.inputs:
-            out[name].append(node)
-    return out
-
-
-def fuse(network: Network) -> Network:
-    """Move activations and additions into the convolutions (and products) before them.
-
-    Cases, applied to each node in order:
-    1. Pointwise after Conv or Dense whose result nothing else reads: appended to its epilogue.
-    2. Add of two tensors of which the later made one comes from a Conv without operand, read by
-       nothing else: the Conv takes the other as its operand.
-    3. Everything else stays.
-    """
-    users = consumers(network)
-    kept: dict[str, Node] = {}  # by output
-    order: list[Node] = []
-    outputs = set(network.outputs)
-
-    def single(name: str) -> bool:
-        return len(users[name]) == 1 and name not in outputs
-
-    def swap(old: Node, new: Node) -> None:
-        order[next(k for k, n in enumerate(order) if n is old)] = new
-        kept.pop(old.outputs[0], None)
-        kept[new.outputs[0]] = new
-
-    for node in network.nodes:
-        if isinstance(node, Pointwise):
-            host = kept.get(node.inputs[0])
-            if isinstance(host, Conv | Dense) and single(node.inputs[0]):
-                grown = (*host.epilogue, *node.epilogue)
-                swap(host, replace(host, outputs=node.outputs, epilogue=grown))
-                continue
-        if isinstance(node, Add):
-            fused = _fuse_add(node, kept, order, single)
-            if fused is not None:
-                old, new = fused
-                # The operand may be made after the convolution: run it at the addition's place.
-                del order[next(k for k, n in enumerate(order) if n is old)]
-                kept.pop(old.outputs[0], None)
-                order.append(new)
-                kept[new.outputs[0]] = new
-                continue
-        order.append(node)
-        for name in node.outputs:
-            kept[name] = node
-    return replace(network, nodes=tuple(order))
-
-
-def _fuse_add(
-    node: Add, kept: dict[str, Node], order: list[Node], single: Callable[[str], bool]
-) -> tuple[Node, Node] | None:
-    """The convolution that takes the addition over, and what becomes of it."""
-    best: tuple[int, Node, str] | None = None
-    for mine, other in (node.inputs, node.inputs[::-1]):
-        host = kept.get(mine)
-        if mine == other or not isinstance(host, Conv) or not single(mine):
-            continue
-        if len(host.inputs) > 1:
-            continue
-        at = next(k for k, n in enumerate(order) if n is host)
-        if best is None or at > best[0]:
-            best = (at, host, other)
-    if best is None:
-        return None
-    _, host, other = best
-    assert isinstance(host, Conv)
-    new = replace(
-        host,
-        inputs=(host.inputs[0], other),
-        outputs=node.outputs,
-        epilogue=(*host.epilogue, Act("add"), *node.epilogue),
-    )
-    return host, new

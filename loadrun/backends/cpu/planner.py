@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from loadrun.backends.cpu import banding
+from loadrun.backends.cpu import banding, fusion
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.cache import digest
-from loadrun.backends.cpu.kernels import conv, depthwise, matmul, pool, relayout, winograd
+from loadrun.backends.cpu.kernels import (
+    conv,
+    depthwise,
+    elementwise,
+    matmul,
+    pool,
+    relayout,
+    winograd,
+)
 from loadrun.backends.cpu.kernels.conv import ConvSpec, DirectConv
 from loadrun.backends.cpu.layout import Halo, Image, blocked, plain, planar
 from loadrun.backends.cpu.plan import (
@@ -78,7 +86,7 @@ def make_plan(
     network: nd.Network, target: Target, *, threads: int, options: Options | None = None
 ) -> Plan:
     """Plan a network for a target and a number of threads."""
-    draft = _Draft(nd.fuse(network), target, threads, options or Options())
+    draft = _Draft(fusion.fuse(network), target, threads, options or Options())
     _find_halos(draft)
     for name in draft.network.inputs:
         _add_plain(draft, name, Place.INPUT)
@@ -105,6 +113,9 @@ def _image_shape(shape: nd.Shape) -> tuple[int, int, int, int]:
         return n, c, h, w
     if len(shape) == 2:
         return shape[0], shape[1], 1, 1
+    if len(shape) < 4:
+        n, c, h, w = (1,) * (4 - len(shape)) + shape
+        return n, c, h, w
     raise ValueError(f"not an image: {shape}")
 
 
@@ -165,6 +176,16 @@ def _image(draft: _Draft, buffer: str) -> Image:
     return found
 
 
+def pack_image(array: Array, image: Image) -> Array:
+    """An image tensor's elements at their places in the layout, as flat float32."""
+    out = np.zeros(image.nbytes // 4, np.float32)
+    n, c, y, x = np.ix_(*(np.arange(k) for k in (image.n, image.c, image.h, image.w)))
+    at = image.origin + n * image.image + (c // image.lanes) * image.block + y * image.row
+    at = (at + x * image.pixel) // 4 + c % image.lanes
+    out[at] = array.reshape(image.n, image.c, image.h, image.w)
+    return out
+
+
 def _convert(draft: _Draft, source: str, to: str, name: str) -> None:
     kernel, rows = relayout.relayout(_image(draft, source), _image(draft, to), draft.target)
     _step(draft, name, kernel, (source, to), (source,), (to,), "relayout", rows=rows)
@@ -172,7 +193,11 @@ def _convert(draft: _Draft, source: str, to: str, name: str) -> None:
 
 def _need_plain(draft: _Draft, tensor: str) -> str:
     found = draft.images.get((tensor, "plain"))
-    if found is None:
+    const = draft.network.consts.get(tensor)
+    if found is None and const is not None:
+        found = _array_const(draft, tensor, const)
+        draft.images[tensor, "plain"] = found
+    elif found is None:
         found = _add_plain(draft, tensor)
         _convert(draft, draft.images[tensor, "blocked"], found, f"{tensor}:unpack")
     return found
@@ -180,7 +205,13 @@ def _need_plain(draft: _Draft, tensor: str) -> str:
 
 def _need_blocked(draft: _Draft, tensor: str) -> str:
     found = draft.images.get((tensor, "blocked"))
-    if found is None:
+    const = draft.network.consts.get(tensor)
+    if found is None and const is not None:
+        image = blocked(*_image_shape(const.shape), draft.target.lanes, draft.halos.get(tensor))
+        found = _array_const(draft, f"{tensor}:b", pack_image(const, image))
+        draft.buffers[found] = replace(draft.buffers[found], image=image)
+        draft.images[tensor, "blocked"] = found
+    elif found is None:
         source = draft.images[tensor, "plain"]
         found = _add_blocked(draft, tensor)
         _convert(draft, source, found, f"{tensor}:pack")
@@ -318,6 +349,7 @@ def _global_pooling(draft: _Draft, node: nd.Node) -> None:
 def _dense(draft: _Draft, node: nd.Node) -> None:
     assert isinstance(node, nd.Dense)
     x = _need_plain(draft, node.inputs[0])
+    operand = _need_plain(draft, node.inputs[1]) if len(node.inputs) > 1 else ""
     y = _add_plain(draft, node.outputs[0])
     m, k = draft.network.shapes[node.inputs[0]]
     n = node.weights.shape[1]
@@ -331,12 +363,70 @@ def _dense(draft: _Draft, node: nd.Node) -> None:
         draft,
         node.name,
         code.kernel,
-        (x, w, b, y, y, taps),
-        (x,),
+        (x, w, b, y, operand or y, taps),
+        (x, operand) if operand else (x,),
         (y,),
         "dense",
         flops=2.0 * m * k * n,
     )
+
+
+def _operand_kind(shape: nd.Shape, out: nd.Shape) -> str:
+    """How a blocked loop can read an input of this shape, '' if it cannot."""
+    dims = (1,) * (4 - len(shape)) + shape
+    if dims == out:
+        return "full"
+    if all(d == 1 for d in dims):
+        return "scalar"
+    if dims[0] in (1, out[0]) and dims[1] == out[1] and dims[2:] == (1, 1):
+        return "channel"
+    if dims[0] in (1, out[0]) and dims[1] == 1 and dims[2:] == out[2:]:
+        return "spatial"
+    return ""
+
+
+def _prefers_blocked(draft: _Draft, node: nd.Eltwise) -> bool:
+    """Blocked when a full input is there in that form only, and every input can be read so."""
+    out = draft.network.shapes[node.outputs[0]]
+    if len(out) != 4:
+        return False
+    shapes = [draft.network.shapes[n] for n in node.inputs]
+    kinds = [_operand_kind(s, out) if len(s) <= 4 else "" for s in shapes]
+    if not all(kinds):
+        return False
+    full = [n for n, k in zip(node.inputs, kinds, strict=True) if k == "full"]
+    return any((n, "blocked") in draft.images and (n, "plain") not in draft.images for n in full)
+
+
+def _eltwise(draft: _Draft, node: nd.Node) -> None:
+    assert isinstance(node, nd.Eltwise)
+    net, t = draft.network, draft.target
+    out = net.shapes[node.outputs[0]]
+    if not _prefers_blocked(draft, node):
+        reads = tuple(_need_plain(draft, n) for n in node.inputs)
+        y = _add_plain(draft, node.outputs[0])
+        shapes = [net.shapes[n] for n in node.inputs]
+        kernel = elementwise.elementwise(out, shapes, node.expr, t)
+        _step(draft, node.name, kernel, (*reads, y), reads, (y,), "elementwise")
+        return
+    args: list[str] = []
+    operands: list[elementwise.Operand] = []
+    for name in node.inputs:
+        kind = _operand_kind(net.shapes[name], out)
+        shape = (1,) * (4 - len(net.shapes[name])) + net.shapes[name]
+        if kind == "scalar":
+            args.append(_need_plain(draft, name))
+            operands.append(elementwise.Operand(kind))
+        elif kind == "spatial":
+            args.append(_need_plain(draft, name))
+            operands.append(elementwise.Operand(kind, plain(*shape)))
+        else:
+            args.append(_need_blocked(draft, name))
+            operands.append(elementwise.Operand(kind, _image(draft, args[-1])))
+    y = _add_blocked(draft, node.outputs[0])
+    kernel, rows = elementwise.blocked_elementwise(_image(draft, y), operands, node.expr, t)
+    reads = tuple(dict.fromkeys(args))
+    _step(draft, node.name, kernel, (*args, y), reads, (y,), "elementwise", rows=rows)
 
 
 def _reshape(draft: _Draft, node: nd.Node) -> None:
@@ -363,6 +453,7 @@ _EMIT: dict[type[nd.Node], Callable[[_Draft, nd.Node], None]] = {
     nd.Pooling: _pooling,
     nd.GlobalPooling: _global_pooling,
     nd.Dense: _dense,
+    nd.Eltwise: _eltwise,
     nd.Reshape: _reshape,
     nd.Host: _host,
 }
@@ -372,6 +463,8 @@ def _bandable(draft: _Draft, node: nd.Node) -> bool:
     """Whether a node's kernel works row by row."""
     if isinstance(node, nd.Pooling):
         return True
+    if isinstance(node, nd.Eltwise):
+        return False
     if not isinstance(node, nd.Conv):
         return False
     _, _, h, w = draft.network.shapes[node.inputs[0]]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from loadrun.backends.cpu import nodes as nd
-from loadrun.backends.cpu.kernels.common import RELU, Act
+from loadrun.backends.cpu.expr import Expr, Op, chain
 from loadrun.backends.cpu.kernels.conv import ConvSpec
 from loadrun.backends.cpu.kernels.pool import PoolSpec
 from loadrun.backends.cpu.plan import Array
@@ -21,6 +21,7 @@ class Builder:
         self.rng = np.random.default_rng(seed)
         self.shapes: dict[str, tuple[int, ...]] = {"x": shape}
         self.nodes: list[nd.Node] = []
+        self.consts: dict[str, Array] = {}
 
     def add(self, shape: tuple[int, ...], make: Callable[[str, str], nd.Node]) -> str:
         name = f"t{len(self.nodes)}"
@@ -47,11 +48,29 @@ class Builder:
         oh, ow = spec.out_size(h, w)
         return self.add((n, oc, oh, ow), lambda a, o: nd.Conv(a, (x,), (o,), spec, wt, b))
 
-    def act(self, x: str, *acts: Act) -> str:
-        return self.add(self.shapes[x], lambda a, o: nd.Pointwise(a, (x,), (o,), acts or (RELU,)))
+    def act(self, x: str, kind: str = "relu", *numbers: float) -> str:
+        e = chain((kind, *numbers))
+        return self.add(self.shapes[x], lambda a, o: nd.Eltwise(a, (x,), (o,), e))
+
+    def both(self, kind: str, x: str, y: str) -> str:
+        shape = np.broadcast_shapes(self.shapes[x], self.shapes[y])
+        e = Expr(2, (Op(kind, (0, 1)),))
+        return self.add(shape, lambda a, o: nd.Eltwise(a, (x, y), (o,), e))
 
     def plus(self, x: str, y: str) -> str:
-        return self.add(self.shapes[x], lambda a, o: nd.Add(a, (x, y), (o,)))
+        return self.both("add", x, y)
+
+    def const(self, array: Array) -> str:
+        name = f"c{len(self.consts)}"
+        self.consts[name] = array.astype(np.float32)
+        self.shapes[name] = array.shape
+        return name
+
+    def norm(self, x: str) -> str:
+        """A batch normalisation with constant statistics."""
+        c = (1, self.shapes[x][1], 1, 1)
+        scale = self.const(self.rng.uniform(0.5, 1.5, c))
+        return self.both("add", self.both("mul", x, scale), self.const(self.rng.normal(size=c)))
 
     def pool(self, x: str, mode: str, k: int, s: int, p: int = 0) -> str:
         n, c, h, w = self.shapes[x]
@@ -69,7 +88,7 @@ class Builder:
         return self.add((m, n), lambda a, o: nd.Dense(a, (x,), (o,), w, b))
 
     def network(self, *outputs: str) -> nd.Network:
-        return nd.Network(tuple(self.nodes), self.shapes, ("x",), outputs)
+        return nd.Network(tuple(self.nodes), self.shapes, ("x",), outputs, consts=self.consts)
 
 
 def resnet18(size: int = 224, batch: int = 1, width: int = 64) -> nd.Network:
@@ -100,18 +119,18 @@ def resnet50(size: int = 224, batch: int = 1) -> nd.Network:
 
 
 def mobilenetv2(size: int = 224, batch: int = 1) -> nd.Network:
-    six = Act("clip", 0.0, 6.0)
+    six = ("clip", 0.0, 6.0)
     b = Builder((batch, 3, size, size))
-    x = b.act(b.conv("x", 32, 3, 2, 1), six)
+    x = b.act(b.conv("x", 32, 3, 2, 1), *six)
     blocks = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1))
     for t, c, n, s in (*blocks, (6, 160, 3, 2), (6, 320, 1, 1)):
         for i in range(n):
             stride = s if not i else 1
             inner = b.shapes[x][1] * t
-            y = b.act(b.conv(x, inner, 1), six) if t > 1 else x
-            y = b.conv(b.act(b.conv(y, inner, 3, stride, 1, groups=inner), six), c, 1)
+            y = b.act(b.conv(x, inner, 1), *six) if t > 1 else x
+            y = b.conv(b.act(b.conv(y, inner, 3, stride, 1, groups=inner), *six), c, 1)
             x = b.plus(y, x) if stride == 1 and b.shapes[x][1] == c else y
-    x = b.act(b.conv(x, 1280, 1), six)
+    x = b.act(b.conv(x, 1280, 1), *six)
     return b.network(b.dense(b.gap(x), 1000))
 
 
@@ -119,27 +138,48 @@ def mobilenetv2(size: int = 224, batch: int = 1) -> nd.Network:
 def evaluate(network: nd.Network, x: Array) -> list[Array]:
     """Float64 results of all outputs, from the definition of each node."""
     values: dict[str, Array] = {"x": x.astype(np.float64)}
+    values |= {k: v.astype(np.float64) for k, v in network.consts.items()}
     for node in network.nodes:
         args = [values[n] for n in node.inputs]
         values[node.outputs[0]] = _MEANING[type(node)](node, args)
     return [values[n] for n in network.outputs]
 
 
-def activate(x: Array, acts: tuple[Act, ...], other: Array | None = None) -> Array:
-    for a in acts:
-        sig = 1 / (1 + np.exp(-x))
-        x = {
-            "relu": lambda v: np.maximum(v, 0),
-            "clip": lambda v, a=a: np.clip(v, a.low, a.high),
-            "sigmoid": lambda v, sig=sig: sig,
-            "silu": lambda v, sig=sig: v * sig,
-            "tanh": np.tanh,
-            "hswish": lambda v: v * np.clip(v + 3, 0, 6) / 6,
-            "leaky": lambda v, a=a: np.where(v > 0, v, v * a.low),
-            "add": lambda v: v + other,
-            "mul": lambda v: v * other,
-        }[a.kind](x)
-    return x
+def _sig(x: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(-x))
+
+
+_FUNCTIONS: dict[str, Callable[..., Array]] = {
+    "copy": lambda x: x,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "fma": lambda x, y, z: x * y + z,
+    "max": np.maximum,
+    "min": np.minimum,
+    "relu": lambda x: np.maximum(x, 0),
+    "clip": np.clip,
+    "leaky": lambda x, s: np.where(x > 0, x, x * s),
+    "sigmoid": _sig,
+    "silu": lambda x: x * _sig(x),
+    "tanh": np.tanh,
+    "exp": np.exp,
+    "hswish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    "sqrt": np.sqrt,
+    "abs": np.abs,
+}
+
+
+def compute(expr: Expr, inputs: list[Array]) -> Array:
+    values: list[Array] = list(inputs)
+    for op in expr.ops:
+        if op.kind == "const":
+            values.append(np.float64(op.value))
+        else:
+            values.append(_FUNCTIONS[op.kind](*(values[a] for a in op.args)))
+    return values[-1]
 
 
 def conv2d(x: Array, w: Array, b: Array | None, s: ConvSpec) -> Array:
@@ -159,7 +199,7 @@ def conv2d(x: Array, w: Array, b: Array | None, s: ConvSpec) -> Array:
 
 def _conv(node: nd.Conv, args: list[Array]) -> Array:
     y = conv2d(args[0], node.weights, node.bias, node.spec)
-    return activate(y, node.epilogue, args[1] if len(args) > 1 else None)
+    return compute(node.epilogue, [y, *args[1:]])
 
 
 def pool2d(x: Array, s: PoolSpec) -> Array:
@@ -178,7 +218,8 @@ def pool2d(x: Array, s: PoolSpec) -> Array:
 
 def _dense(node: nd.Dense, args: list[Array]) -> Array:
     y = args[0] @ node.weights.astype(np.float64)
-    return activate(y if node.bias is None else y + node.bias.astype(np.float64), node.epilogue)
+    y = y if node.bias is None else y + node.bias.astype(np.float64)
+    return compute(node.epilogue, [y, *args[1:]])
 
 
 def _gap(node: nd.GlobalPooling, args: list[Array]) -> Array:
@@ -187,8 +228,7 @@ def _gap(node: nd.GlobalPooling, args: list[Array]) -> Array:
 
 _MEANING: dict[type[nd.Node], Callable[..., Array]] = {
     nd.Conv: _conv,
-    nd.Pointwise: lambda node, a: activate(a[0], node.epilogue),
-    nd.Add: lambda node, a: activate(a[0] + a[1], node.epilogue),
+    nd.Eltwise: lambda node, a: compute(node.expr, a),
     nd.Pooling: lambda node, a: pool2d(a[0], node.spec),
     nd.GlobalPooling: _gap,
     nd.Dense: _dense,

@@ -8,7 +8,6 @@ from nets import Builder, evaluate, mobilenetv2, resnet18
 
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.cache import Cache
-from loadrun.backends.cpu.kernels.common import Act
 from loadrun.backends.cpu.planner import Options, make_plan
 from loadrun.backends.cpu.program import Program
 from loadrun.backends.cpu.target import LEVELS, detect, host_level
@@ -86,8 +85,8 @@ def test_winograd(size: tuple[int, ...], pad: int, level: str) -> None:
 def test_epilogue_with_operand(kind: str, k: int, groups: int) -> None:
     b = Builder((1, 16, 12, 12))
     y = b.conv(b.conv("x", 16, 1), 16, k, 1, k // 2, groups)
-    net = b.network(b.act(b.plus(y, "x"), Act(kind, 0.1, 6.0)))
-    check(net)
+    numbers = {"clip": (0.1, 6.0), "leaky": (0.1,)}.get(kind, ())
+    check(b.network(b.act(b.plus(y, "x"), kind, *numbers)))
 
 
 @pytest.mark.parametrize("level", RUNNABLE)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from loadrun.backends.cpu import emit, emit_math
+from loadrun.backends.cpu import emit
+from loadrun.backends.cpu import expr as ex
 from loadrun.backends.cpu.emit import Func
+from loadrun.backends.cpu.expr import Expr
 from loadrun.backends.cpu.plan import Entry, Kernel
 from loadrun.backends.cpu.target import Target
 
@@ -20,67 +21,19 @@ ENTRY_PARAMS = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scra
 PREFIX = "K_"  # stands for the kernel's name until the text is known
 
 
-@dataclass(frozen=True, slots=True)
-class Act:
-    """One operation of an epilogue.
-
-    `kind`: relu, clip (low, high), sigmoid, tanh, hswish, hsigmoid, silu, gelu, leaky (slope in
-    low), add or mul (the second operand, an image of the output's shape). At most one add or mul.
-    """
-
-    kind: str
-    low: float = 0.0
-    high: float = 0.0
-
-
-Epilogue = tuple[Act, ...]
-RELU = Act("relu")
+# An expression of the accumulator (input 0) and, with two inputs, an operand of the output's shape.
+Epilogue = Expr
+IDENTITY = Expr(1)
 
 
 def needs_operand(epilogue: Epilogue) -> bool:
     """Whether the epilogue reads a second image."""
-    return any(a.kind in ("add", "mul") for a in epilogue)
+    return epilogue.inputs == 2
 
 
 def apply(f: Func, value: str, epilogue: Epilogue, operand: str = "") -> str:
-    """The epilogue's value; `operand` is the second operand's vector, if it has one.
-
-    relu of NaN is 0, as MegEngine's x86 kernels give.
-    """
-    for act in epilogue:
-        value = _apply_one(f, value, act, operand)
-    return value
-
-
-def _apply_one(f: Func, value: str, act: Act, operand: str) -> str:
-    simple = {
-        "sigmoid": emit_math.sigmoid,
-        "tanh": emit_math.tanh,
-        "hswish": emit_math.hswish,
-        "hsigmoid": emit_math.hsigmoid,
-        "gelu": emit_math.gelu,
-    }
-    if act.kind == "relu":
-        return f.fmax(value, f.const(0.0))
-    if act.kind == "clip":
-        return f.fmin(f.fmax(value, f.const(act.low)), f.const(act.high))
-    if act.kind == "add":
-        return f.fadd(value, operand)
-    if act.kind == "mul":
-        return f.fmul(value, operand)
-    if act.kind == "silu":
-        return f.fmul(value, emit_math.sigmoid(f, value))
-    if act.kind == "leaky":
-        below = f.fmul(value, f.const(act.low))
-        return f.select(f.fcmp("ogt", value, f.const(0.0)), value, below)
-    if act.kind not in simple:
-        raise ValueError(f"unknown epilogue: {act.kind}")
-    return simple[act.kind](f, value)
-
-
-def tag(epilogue: Epilogue) -> str:
-    """The epilogue as part of a kernel's name."""
-    return "".join("_" + a.kind for a in epilogue)
+    """The epilogue's value; `operand` is the second operand's vector, if it has one."""
+    return ex.emit(f, epilogue, [value, operand][: epilogue.inputs])
 
 
 def entry(name: str, target: Target) -> Func:

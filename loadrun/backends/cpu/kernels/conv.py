@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadrun.backends.cpu.kernels import micro
-from loadrun.backends.cpu.kernels.common import Epilogue, needs_operand, pieces, tag
+from loadrun.backends.cpu.kernels.common import Epilogue, needs_operand, pieces
 from loadrun.backends.cpu.kernels.tiled import Choice, Grid, Tiled, Walk
 from loadrun.backends.cpu.layout import Halo, Image
 from loadrun.backends.cpu.plan import Array, Kernel, Rows
@@ -148,7 +148,7 @@ class DirectConv:
         self.taps = self._taps(x)
         grid = self._grid(x, y, res, needs_operand(epilogue), by_rows)
         choice = self._choose(grid, x, threads, by_rows)
-        name = f"conv_f32_{spec.name()}{tag(epilogue)}"
+        name = f"conv_f32_{spec.name()}{epilogue.tag()}"
         self.tiled = Tiled(name, grid, choice, epilogue, target)
         self.kernel: Kernel = self.tiled.kernel
         self.rows: Rows | None = None

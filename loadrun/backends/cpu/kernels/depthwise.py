@@ -60,7 +60,7 @@ class DepthwiseConv:
                 image, row = f.div(unit.i, y.h), f.mod(unit.i, y.h)
                 with f.loop(0, x.blocks) as b:
                     self._row(f, p, tiles, image, b.i, row)
-        name = f"depthwise_f32_{spec.name()}{common.tag(epilogue)}"
+        name = f"depthwise_f32_{spec.name()}{epilogue.tag()}"
         self.kernel: Kernel = common.finish(name, [*tiles.values(), f], [(f, units)])
 
     def _tile(self, width: int) -> Func:

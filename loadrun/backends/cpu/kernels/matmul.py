@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from loadrun.backends.cpu.kernels import micro
-from loadrun.backends.cpu.kernels.common import Epilogue, tag
+from loadrun.backends.cpu.kernels.common import Epilogue
 from loadrun.backends.cpu.kernels.conv import pack_panels
 from loadrun.backends.cpu.kernels.tiled import Choice, Grid, Tiled, Walk
 from loadrun.backends.cpu.plan import Array, Kernel
@@ -53,7 +53,7 @@ class Dense:
         panels_first = 4 * k * n * 4 >= m * k * 4
         chunk = row_tiles if panels_first else min(4, row_tiles)
         choice = Choice(nb, width, 1, chunk, panels_first, fetch=panels_first)
-        self.tiled = Tiled(f"dense_f32{tag(epilogue)}", grid, choice, epilogue, target)
+        self.tiled = Tiled(f"dense_f32{epilogue.tag()}", grid, choice, epilogue, target)
         self.kernel: Kernel = self.tiled.kernel
         self.packed_bytes = self.tiled.group_bytes
 

@@ -62,7 +62,7 @@ class Tile:
     res_offsets: tuple[int, ...] = ()
     bias: bool = True
     accumulate: bool = False
-    epilogue: Epilogue = ()
+    epilogue: Epilogue = common.IDENTITY
     fetch_lines: int = 0
     aligned: bool = True
     tail: int = 0

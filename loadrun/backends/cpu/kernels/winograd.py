@@ -309,7 +309,7 @@ class WinogradConv:
         self._in = it.name
         self._out = self._make_outputs()
         self._tile = self._make_products()
-        name = f"conv_f32_3x3s1_winograd{self.m}{common.tag(self.epilogue)}"
+        name = f"conv_f32_3x3s1_winograd{self.m}{self.epilogue.tag()}"
         entries = self._by_rows() if self.by_rows else self._by_panels()
         return common.finish(name, self._functions, entries, scratch=self.scratch)
 
