@@ -124,7 +124,8 @@ def _geometry(call: Call, src: Shape, flt: Shape) -> _Local:
     window = Window.of(param, (fh, fw))
     out = window.output(tuple(sizes))
     shared = isinstance(param, P.LocalShare)
-    flip = param.mode.name == "CONVOLUTION"
+    # MegEngine's kernels of LocalShare take no notice of the mode.
+    flip = param.mode.name == "CONVOLUTION" and not shared
     if not shared and window.dilate != (1, 1):
         raise UnsupportedError(f"{call.op.name} has no dilation, got {window.dilate}")
     if flip and call.op.name.startswith("GroupLocal"):

@@ -194,6 +194,9 @@ def _relaid_maps(call: Call, x: Array, fill: int) -> Array:
 def _relaid_filter(
     mode: _Mode, x: Array, source: FilterLayout, target: FilterLayout, *, fill: int
 ) -> Array:
+    if mode in _FILL_INPUTS:
+        # MegEngine fills these with zero bytes whatever the zero point (seen in 1.13.0).
+        fill = 0
     logical = source.to_goihw(x)
     grown = _grown(mode, logical.shape)
     padding = [(0, b - a) for a, b in zip(logical.shape, grown, strict=True)]

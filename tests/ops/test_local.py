@@ -48,6 +48,15 @@ def test_tiles_share_a_filter() -> None:
     assert y[0, 0].tolist() == [[1, 1, 2, 2], [3, 3, 4, 4]]
 
 
+def test_tiles_are_never_turned() -> None:
+    x, w = ints(1, 1, 3, 3), ints(1, 1, 1, 2, 2, 1)
+    same, turned = (
+        apply_one("LocalShareForward", x, w, param=P.LocalShare(mode=mode))
+        for mode in P.ConvolutionV0Mode
+    )
+    np.testing.assert_array_equal(same, turned)
+
+
 CASES: list[tuple[str, Any, np.ndarray]] = [
     ("Local", P.Convolution(pad_h=1, stride_w=2), ints(5, 2, 4, 3, 2, 3)),
     ("GroupLocal", P.Convolution(pad_h=1, stride_w=2), ints(2, 5, 2, 2, 3, 2, 3)),
