@@ -110,8 +110,7 @@ def method(spec: OpSpec) -> str:
         assert first is not None
         lines.append(f"        {renamed[f]}: {annotation(first, f)} = {default(first, f)},")
     more = spec.params[1:]
-    for cls in more:
-        lines.append(f"        policy: P.{cls.__name__} | None = None,")
+    lines += [f"        policy: P.{cls.__name__} | None = None," for cls in more]
     lines += [
         "        name: str | None = None,",
         "        output_dtype: DType | str | None = None,",
