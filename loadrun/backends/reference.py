@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from loadrun.backends.base import CompileOptions, ProgramReport
 from mgeserial.dtypes import Array
-from mgeserial.errors import ExecutionError, MgeError, UnsupportedError
+from mgeserial.errors import ExecutionError, UnsupportedError
 from mgeserial.ir.graph import Graph, Node, Value
-from mgeserial.ir.inference import Inference, call_of, explain
-from mgeserial.ir.types import ABSENT, Call, TensorType
+from mgeserial.ir.inference import Inference, call_of
+from mgeserial.ir.running import run_node
+from mgeserial.ir.types import ABSENT, Call
 
 __all__ = ["ReferenceBackend", "ReferenceProgram", "missing_reference", "run_node"]
 
@@ -28,36 +27,6 @@ def missing_reference(graph: Graph) -> list[tuple[Node, str]]:
             reasons = [g.reason for g in getattr(op, "gaps", ()) if g.backend in ("*", "reference")]
             found.append((node, "; ".join(reasons) or "no reference code yet"))
     return found
-
-
-def run_node(node: Node, call: Call, arrays: Sequence[Array]) -> Sequence[Array]:
-    """Apply a node to arrays; errors name the operator, its place and what it was given.
-
-    Raises:
-        MgeError: What the operator refuses.
-        ExecutionError: Anything else that went wrong inside it.
-    """
-    if any(a is ABSENT for a in arrays) and "reads-absent" not in getattr(node.op, "tags", ()):
-        return [ABSENT] * len(node.outputs)
-    reference, shapes = node.op.reference, None
-    if any(not t.is_static or t.dims != a.shape for t, a in zip(call.inputs, arrays, strict=True)):
-        # Shapes that only this run knows: the shape rule has not seen, so not checked them yet.
-        types = [TensorType(t.dtype, a.shape) for t, a in zip(call.inputs, arrays, strict=True)]
-        call = call.replace(inputs=tuple(types), count=len(node.outputs))
-        shapes = node.op.shapes
-    try:
-        if reference is None:
-            raise UnsupportedError("no reference code")
-        if shapes is not None and not any(a is ABSENT for a in arrays):
-            shapes(call.replace(values=tuple(arrays)))
-        with np.errstate(all="ignore"):
-            results = reference(call, *arrays)
-    except MgeError as error:
-        raise explain(error, node, call.inputs) from error.__cause__
-    except Exception as error:
-        failed = ExecutionError(f"failed: {type(error).__name__}: {error}")
-        raise explain(failed, node, call.inputs) from error
-    return (results,) if isinstance(results, np.ndarray) else results
 
 
 class ReferenceProgram:
