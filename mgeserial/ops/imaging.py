@@ -63,12 +63,14 @@ class Layout:
         """Height and width of a tensor of this layout.
 
         Raises:
-            ShapeError: It has another rank.
+            ShapeError: It has another rank or no pixels.
         """
         need(
             len(shape) == self.rank, f"a {self.name} image has {self.rank} axes, got shape {shape}"
         )
-        return shape[self.h], shape[self.w]
+        h, w = shape[self.h], shape[self.w]
+        need(h > 0 and w > 0, f"images of shape {shape} have no pixels")
+        return h, w
 
     def resized(self, shape: Shape, h: int | None, w: int | None) -> tuple[int | None, ...]:
         """The shape with another height and width."""

@@ -187,12 +187,12 @@ def _warp(call: Call, *arrays: Array) -> Array:
     index = None if role.index is None else arrays[role.index]
     image = source_images(index, matrix.shape[0], x.shape[0])
     border, fill = _border(call)
-    if _in_steps(call, source, x):
+    if _in_steps(call, x):
         position = _positions(call, matrix, h, w)
         flat = resample(
             x, np.repeat(image, h * w), position, mode=call.param.imode, border=border, fill=fill
         )
-        return _finished(call, flat.reshape(-1, h, w, x.shape[3]).transpose(0, 3, 1, 2), x.shape)
+        return _finished(call, flat, x.shape, (h, w))
     if call.param.imode != Mode.LINEAR:
         raise UnsupportedError(
             f"interpolation {call.param.imode} needs channels last, 1 to 3 of them, "
@@ -203,8 +203,8 @@ def _warp(call: Call, *arrays: Array) -> Array:
     mixed = interpolate(values, points, fill=fill)
     if border == Border.CONSTANT:
         mixed = np.where(np.isfinite(mixed), mixed, np.float32(fill))
-    flat = as_elements(mixed, call.dtype(0))
-    return _finished(call, flat.reshape(-1, h, w, flat.shape[1]).transpose(0, 3, 1, 2), x.shape)
+    elements = _converted(mixed, call.dtype(0), call.output_types[0].dtype)
+    return _finished(call, elements, x.shape, (h, w))
 
 
 def _border(call: Call) -> tuple[P.WarpPerspectiveV1BorderMode, float]:
@@ -213,10 +213,12 @@ def _border(call: Call) -> tuple[P.WarpPerspectiveV1BorderMode, float]:
     return mode, param.border_val
 
 
-def _in_steps(call: Call, source: Layout, x: Array) -> bool:
+def _in_steps(call: Call, x: Array) -> bool:
     """Whether positions are cut to 1/32 pixel: channels last, few of them, simple elements."""
+    if call.param.format != _F.NHWC or call.output_types[0].dtype != call.dtype(0):
+        return False
     simple = call.dtype(0).kind in (_KINDS.Uint8, _KINDS.Float32)
-    return source.name == "NHWC" and simple and 1 <= x.shape[3] <= 3
+    return simple and 1 <= x.shape[3] <= 3
 
 
 def _positions(call: Call, matrix: Array, h: int, w: int) -> tuple[Index, Index]:
@@ -247,32 +249,34 @@ def _affine_positions(
     return found[0], found[1]
 
 
-def _finished(call: Call, y: Array, shape: Shape) -> Array:
-    """Results (m, k, h, w) of the source's type in the layout and type of the output."""
+def _finished(call: Call, y: Array, shape: Shape, size: tuple[int, int]) -> Array:
+    """Results (m * h * w, k) as the output's tensor; `shape` is that of the sources."""
     source, result = _layouts(call.param.format)
-    given, wanted = call.dtype(0), call.output_types[0].dtype
+    whole_ = y.reshape(-1, *size, y.shape[1])
     if source == result:
-        whole_ = unplanes(y, shape, source)
-    else:
-        missing = 4 - y.shape[1] if result.rank == 5 else 0
-        whole_ = y if result.rank == 4 else y.transpose(0, 2, 3, 1)
-    if given != wanted:
-        whole_ = _converted(whole_, given, wanted)
-    if source != result and result.rank == 5:
-        whole_ = np.pad(whole_, ((0, 0), (0, 0), (0, 0), (0, missing)))[:, None]
-    return whole_
+        return unplanes(whole_.transpose(0, 3, 1, 2), shape, source)
+    if result.rank == 4:
+        return whole_.transpose(0, 3, 1, 2)
+    return np.pad(whole_, ((0, 0), (0, 0), (0, 0), (0, 4 - y.shape[1])))[:, None]
 
 
-def _converted(y: Array, given: DType, wanted: DType) -> Array:
-    zero = given.zero_point or 0
+def _converted(values: Floats, given: DType, wanted: DType) -> Array:
+    """Interpolated numbers of type `given` as elements of the output.
+
+    Bytes may become real numbers (not rounded before), or codes around their zero point, which is
+    128 for plain bytes; codes keep the low bits of what does not fit.
+    """
+    if given == wanted:
+        return as_elements(values, given)
     if given.kind not in (_KINDS.Uint8, _KINDS.Quantized8Asymm):
         raise UnsupportedError(f"{given} cannot become {wanted} in a warp")
     if wanted.kind is _KINDS.QuantizedS8:
-        middle = 128 if given.kind is _KINDS.Uint8 else zero
-        return np.clip(y.astype(np.int16) - middle, -128, 127).astype(np.int8)
+        middle = 128 if given.zero_point is None else given.zero_point
+        return (as_elements(values, given).astype(np.int16) - np.int16(middle)).astype(np.int8)
     if wanted.kind is not _KINDS.Float32:
         raise UnsupportedError(f"{given} cannot become {wanted} in a warp")
-    return (y.astype(np.float32) - np.float32(zero)) * np.float32(given.scale or 1.0)
+    zero = np.float32(given.zero_point or 0)
+    return np.asarray((values - zero) * np.float32(given.scale or 1.0), dtype=np.float32)
 
 
 def remap_layout(call: Call, source: int, coordinates: int) -> Layout:
