@@ -15,7 +15,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
-__all__ = ["BROKEN_PIPE", "BUG", "INTERRUPTED", "Command", "Program", "execute"]
+__all__ = [
+    "BROKEN_PIPE",
+    "BUG",
+    "INTERRUPTED",
+    "Command",
+    "Parser",
+    "Program",
+    "Version",
+    "execute",
+]
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # as a shell shows a process that the closed pipe ended
@@ -37,16 +46,19 @@ class Command(Protocol):
         ...
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """Errors of usage in one line, as all errors are."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}\nhint: `{self.prog} --help` lists the options\n")
 
 
-class _Version(argparse.Action):
+class Version(argparse.Action):
+    """Prints versions, also those of the packages that compute, and exits."""
+
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        parser.exit(0, _versions())
+        sys.stdout.write(_versions())
+        parser.exit(0)
 
 
 class Program:
@@ -92,7 +104,7 @@ class Program:
     def _refuse(self, words: Sequence[str]) -> NoReturn:
         width = max(map(len, self.commands))
         lines = [f"  {key:<{width}}  {text}" for key, (_, text) in self.commands.items()]
-        parser = _Parser(
+        parser = Parser(
             prog=self.name,
             usage=f"{self.name} COMMAND ...",
             description=self.description,
@@ -100,7 +112,7 @@ class Program:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        parser.add_argument("--version", action=_Version, nargs=0, help="print versions and exit")
+        parser.add_argument("--version", action=Version, nargs=0, help="print versions and exit")
         _, rest = parser.parse_known_args(words)
         if not rest:
             parser.error(f"a command is needed: {', '.join(self.commands)}")
@@ -109,7 +121,7 @@ class Program:
         parser.error(f"no command is called {rest[0]!r}; {meant}")
 
     def _parser(self, name: str, command: Command) -> argparse.ArgumentParser:
-        parser = _Parser(
+        parser = Parser(
             prog=f"{self.name} {name}",
             description=command.DESCRIPTION,
             epilog=command.EPILOG,
@@ -118,7 +130,7 @@ class Program:
             allow_abbrev=False,
         )
         command.add_arguments(parser)
-        parser.add_argument("--version", action=_Version, nargs=0, help="print versions and exit")
+        parser.add_argument("--version", action=Version, nargs=0, help="print versions and exit")
         parser.add_argument(
             "--traceback", action="store_true", help="show where an error was raised"
         )

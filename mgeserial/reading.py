@@ -87,15 +87,15 @@ def _info(raw: RawGraph) -> GraphInfo:
 def _build(raw: RawGraph, index: int, path: str | None) -> Graph:
     """Make the graph of a raw record, trying other counts where the file does not say them."""
     builder = _Builder(raw, index, path)
+    reserve, flags = builder.reserve, builder.flags_only
+    others = ((reserve, not flags), (not reserve, flags), (not reserve, not flags))
     try:
-        return builder.build(reserve=builder.default_reserve, flags_only=False)
+        return builder.build(reserve=reserve, flags_only=flags)
     except _Unfit as first:
-        if not builder.is_ambiguous:
-            raise first.error from None
-        for reserve, flags_only in ((True, True), (False, False), (True, False), (False, True)):
+        for other_reserve, other_flags in others if builder.is_ambiguous else ():
             try:
-                return builder.build(reserve=reserve, flags_only=flags_only)
-            except _Unfit:  # noqa: PERF203 - at most four ways, and only for ambiguous files
+                return builder.build(reserve=other_reserve, flags_only=other_flags)
+            except _Unfit:  # noqa: PERF203 - three more ways, and only for ambiguous files
                 continue
         raise first.error from None
 
@@ -117,9 +117,11 @@ class _Builder:
         self.path = path
         self.is_ambiguous = False
         version = raw.version
-        self.default_reserve = raw.container != "MGBS" or 100700 <= version < 800000
-        self.reserve = self.default_reserve
-        self.flags_only = False
+        is_recent = version < 800000
+        # BatchNorm's reserve output, since v1.7.0; CheckNonFinite's flag as its only id, in v1
+        # files since v1.13.2 unless dumped with no_change_graph, which a file does not say.
+        self.reserve = raw.container != "MGBS" or (version >= 100700 and is_recent)
+        self.flags_only = raw.container != "mgv2" and version >= 101302 and is_recent
         self.row_packed = is_row_packed(
             raw.container, version, has_metadata=raw.metadata is not None
         )

@@ -191,9 +191,10 @@ def explain(error: MgeError, node: Node, inputs: Sequence[TensorType]) -> MgeErr
     origin = node.origin
     if origin is None:
         return error
-    return error.located(
-        path=origin.path, offset=origin.offset, where=f"graph {origin.graph}, oprs[{origin.index}]"
-    )
+    place = f"graph {origin.graph}, oprs[{origin.index}]"
+    if error.where is not None and error.where.startswith(f"oprs[{origin.index}]"):
+        place, error.where = place + error.where.removeprefix(f"oprs[{origin.index}]"), None
+    return error.located(path=origin.path, offset=origin.offset, where=place)
 
 
 def infer(graph: Graph, shapes: Mapping[Value, ShapeLike] | None = None) -> Inference:
