@@ -91,6 +91,72 @@ class Host(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class View(Node):
+    """A contiguous copy of a strided view of inputs[0]: transposes, slices, broadcasts.
+
+    Attributes:
+        strides: Of each output dimension, in elements of the input.
+        offset: First element read.
+    """
+
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Join(Node):
+    """The inputs one after the other along an axis."""
+
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelMap(Node):
+    """Output channel k of an image is channel channels[k][1] of inputs[channels[k][0]]."""
+
+    channels: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(Node):
+    """Reduction of (outer, n, inner) to (outer, inner); modes of kernels.rowwise.FOLDS."""
+
+    mode: str
+    outer: int
+    n: int
+    inner: int
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax(Node):
+    """Softmax along n of (outer, n, inner)."""
+
+    outer: int
+    n: int
+    inner: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm(Node):
+    """Normalisation of rows of n; outputs y, mean, reciprocal deviation; maybe weight and bias."""
+
+    outer: int
+    n: int
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
+class MatMul(Node):
+    """A batch of (m, k) times (k, n), or (n, k) when `transposed`."""
+
+    batch: int
+    m: int
+    k: int
+    n: int
+    transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
     """Nodes in order, shapes and dtypes of all tensors, names of inputs and outputs.
 

@@ -39,6 +39,7 @@ class Buffer:
         shape: Logical shape.
         dtype: Numpy's name of the element type.
         image: Layout of an image tensor; None for a contiguous array.
+        alias: Name of the buffer whose memory this one is, under another shape; or empty.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Buffer:
     shape: tuple[int, ...]
     dtype: str = "float32"
     image: Image | None = None
+    alias: str = ""
 
     def __str__(self) -> str:
         """One line."""

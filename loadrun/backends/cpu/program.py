@@ -59,7 +59,8 @@ def lifetimes(plan: Plan) -> list[Lifetime]:
     uses: dict[str, list[int]] = {}
     for at, step in zip(moment, plan.steps, strict=True):
         for name in (*step.reads, *step.writes):
-            uses.setdefault(name, []).append(at)
+            if name in plan.buffers:
+                uses.setdefault(plan.buffers[name].alias or name, []).append(at)
     lives = []
     for buffer in plan.buffers.values():
         if buffer.place in (Place.ARENA, Place.HALO) and buffer.name in uses:
@@ -129,6 +130,7 @@ class Program:
         self._consts = Block(top + _GUARD)
         for name, offset in offsets.items():
             self._bases[name] = self._consts.address + offset
+            self._views[name] = self._consts.array(offset, self.plan.consts[name].nbytes)
         whole = self._consts.array(0, top)
         keys = [c.key for c in self.plan.consts.values()]
         cacheable = top >= 1 << 20 and all(keys) and cache.folder is not None
@@ -159,11 +161,12 @@ class Program:
         for step in steps:
             self._table_of[step.name] = self._tables.address + 8 * at
             for arg in step.args:
-                if arg.buffer in self._patches:
-                    self._patches[arg.buffer].words.append(at)
-                    self._patches[arg.buffer].offsets.append(arg.offset)
+                root = self.plan.buffers[arg.buffer].alias or arg.buffer
+                if root in self._patches:
+                    self._patches[root].words.append(at)
+                    self._patches[root].offsets.append(arg.offset)
                 else:
-                    self._words[at] = self._bases[arg.buffer] + arg.offset
+                    self._words[at] = self._bases[root] + arg.offset
                 at += 1
 
     def _make_phases(self) -> None:
@@ -212,9 +215,7 @@ class Program:
             RuntimeError: The program is closed.
         """
         arrays = self._check(feeds)
-        for name in self.plan.outputs:
-            b = self.plan.buffers[name]
-            arrays[name] = np.empty(b.shape, b.dtype)
+        self._allocate(arrays)
         with self._team.turn() as turn:
             self._patch(arrays)
             for segment in self._segments:
@@ -222,6 +223,13 @@ class Program:
                 if segment.host is not None:
                     self._run_host(segment.host, arrays)
         return [arrays[name] for name in self.plan.outputs]
+
+    def _allocate(self, arrays: dict[str, Array]) -> None:
+        """Memory for the outputs; those of unknown shape are made by Python steps."""
+        for name in self.plan.outputs:
+            b = self.plan.buffers.get(name)
+            if b is not None:
+                arrays[name] = np.empty(b.shape, b.dtype)
 
     def _check(self, feeds: Sequence[Array] | Mapping[str, Array]) -> dict[str, Array]:
         names = self.plan.inputs
@@ -244,6 +252,8 @@ class Program:
 
     def _patch(self, arrays: Mapping[str, Array]) -> None:
         for name, patch in self._patches.items():
+            if not patch.words:
+                continue
             base = arrays[name].ctypes.data
             for word, offset in zip(patch.words, patch.offsets, strict=True):
                 self._words[word] = base + offset
@@ -252,13 +262,19 @@ class Program:
         if name in arrays:
             return arrays[name]
         b = self.plan.buffers[name]
+        root = b.alias or name
+        if root in arrays:
+            return arrays[root].reshape(b.shape)
         count = int(np.prod(b.shape)) * np.dtype(b.dtype).itemsize
-        return self._views[name][:count].view(b.dtype).reshape(b.shape)
+        return self._views[root][:count].view(b.dtype).reshape(b.shape)
 
-    def _run_host(self, step: HostStep, arrays: Mapping[str, Array]) -> None:
+    def _run_host(self, step: HostStep, arrays: dict[str, Array]) -> None:
         results = step.run([self._view(n, arrays) for n in step.reads])
         for name, value in zip(step.writes, results, strict=True):
-            self._view(name, arrays)[...] = value
+            if name in self.plan.buffers:
+                self._view(name, arrays)[...] = value
+            else:
+                arrays[name] = value
 
     def profile(self, feeds: Sequence[Array], *, repeat: int = 20) -> list[tuple[str, float]]:
         """Seconds of each phase (median over `repeat` runs), run one after the other.
@@ -266,8 +282,7 @@ class Program:
         With one thread no worker disturbs; Python steps are included under their name.
         """
         arrays = self._check(feeds)
-        for name in self.plan.outputs:
-            arrays[name] = np.empty(self.plan.buffers[name].shape, self.plan.buffers[name].dtype)
+        self._allocate(arrays)
         names: list[str] = []
         samples: list[list[float]] = []
         for round_ in range(repeat):

@@ -91,6 +91,13 @@ class Builder:
         return nd.Network(tuple(self.nodes), self.shapes, ("x",), outputs, consts=self.consts)
 
 
+def view(x: Array, node: nd.View, shape: tuple[int, ...]) -> Array:
+    flat = np.ascontiguousarray(x).reshape(-1)
+    size = flat.itemsize
+    strides = [s * size for s in node.strides]
+    return np.lib.stride_tricks.as_strided(flat[node.offset :], shape, strides).copy()
+
+
 def resnet18(size: int = 224, batch: int = 1, width: int = 64) -> nd.Network:
     b = Builder((batch, 3, size, size))
     x = b.pool(b.act(b.conv("x", width, 7, 2, 3)), "max", 3, 2, 1)
@@ -141,7 +148,16 @@ def evaluate(network: nd.Network, x: Array) -> list[Array]:
     values |= {k: v.astype(np.float64) for k, v in network.consts.items()}
     for node in network.nodes:
         args = [values[n] for n in node.inputs]
-        values[node.outputs[0]] = _MEANING[type(node)](node, args)
+        if isinstance(node, nd.View):
+            values[node.outputs[0]] = view(args[0], node, network.shapes[node.outputs[0]])
+            continue
+        if isinstance(node, nd.Reshape):
+            values[node.outputs[0]] = args[0].reshape(network.shapes[node.outputs[0]])
+            continue
+        found = _MEANING[type(node)](node, args)
+        results = found if isinstance(found, tuple) else (found,)
+        for name, value in zip(node.outputs, results, strict=True):
+            values[name] = value.reshape(network.shapes.get(name, value.shape))
     return [values[n] for n in network.outputs]
 
 
@@ -226,10 +242,49 @@ def _gap(node: nd.GlobalPooling, args: list[Array]) -> Array:
     return {"mean": np.mean, "max": np.max, "sum": np.sum}[node.mode](args[0], axis=(2, 3))
 
 
+def _reduce(node: nd.Reduce, args: list[Array]) -> Array:
+    x = args[0].reshape(node.outer, node.n, node.inner)
+    how = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "product": np.prod}
+    return (x * x).sum(1) if node.mode == "sum_sqr" else how[node.mode](x, axis=1)
+
+
+def _softmax(node: nd.Softmax, args: list[Array]) -> Array:
+    x = args[0].reshape(node.outer, node.n, node.inner)
+    e = np.exp(x - x.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def _layer_norm(node: nd.LayerNorm, args: list[Array]) -> tuple[Array, ...]:
+    x = args[0].reshape(node.outer, node.n)
+    mean = x.mean(1)
+    rstd = 1 / np.sqrt(x.var(1) + node.eps)
+    y = (x - mean[:, None]) * rstd[:, None]
+    if len(args) == 3:
+        y = y * args[1].reshape(-1) + args[2].reshape(-1)
+    return y, mean, rstd
+
+
+def _matmul(node: nd.MatMul, args: list[Array]) -> Array:
+    a = args[0].reshape(node.batch, node.m, node.k)
+    b = args[1].reshape(node.batch, *((node.n, node.k) if node.transposed else (node.k, node.n)))
+    return a @ (b.transpose(0, 2, 1) if node.transposed else b)
+
+
+def _channel_map(node: nd.ChannelMap, args: list[Array]) -> Array:
+    return np.stack([args[s][:, c] for s, c in node.channels], axis=1)
+
+
 _MEANING: dict[type[nd.Node], Callable[..., Array]] = {
     nd.Conv: _conv,
     nd.Eltwise: lambda node, a: compute(node.expr, a),
     nd.Pooling: lambda node, a: pool2d(a[0], node.spec),
     nd.GlobalPooling: _gap,
     nd.Dense: _dense,
+    nd.Reduce: _reduce,
+    nd.Softmax: _softmax,
+    nd.LayerNorm: _layer_norm,
+    nd.MatMul: _matmul,
+    nd.Join: lambda node, a: np.concatenate(a, axis=node.axis),
+    nd.ChannelMap: _channel_map,
+    nd.Host: lambda node, a: tuple(node.run(a)),
 }

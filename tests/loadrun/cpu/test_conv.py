@@ -17,7 +17,11 @@ TOLERANCE = 5e-6  # of the largest output: fp32 sums of up to a few thousand ter
 
 
 def check(
-    net: nd.Network, *, level: str = RUNNABLE[0], threads: int = 1, options: Options | None = None
+    net: nd.Network,
+    *,
+    level: str = RUNNABLE[0],
+    threads: int = 1,
+    options: Options | None = None,
 ) -> None:
     target = detect(level)
     plan = make_plan(net, target, threads=threads, options=options)

@@ -1,0 +1,239 @@
+"""A plan under construction: buffers, constants and steps, and the forms each tensor exists in.
+
+A tensor can exist as a contiguous array ("plain"), as a blocked image, and as planar images with
+halos. A form that is asked for and does not exist yet is made by a copy step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from loadrun.backends.cpu import nodes as nd
+from loadrun.backends.cpu.cache import digest
+from loadrun.backends.cpu.kernels import copy, relayout
+from loadrun.backends.cpu.layout import Halo, Image, blocked, plain, planar
+from loadrun.backends.cpu.plan import (
+    Arg,
+    Array,
+    Buffer,
+    Const,
+    HostStep,
+    Kernel,
+    Place,
+    Rows,
+    Step,
+)
+from loadrun.backends.cpu.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Choices that a caller may force (tests, experiments).
+
+    Attributes:
+        winograd: Allow Winograd's algorithm.
+        bands: Allow running blocks band by band.
+    """
+
+    winograd: bool = True
+    bands: bool = True
+
+
+def image_shape(shape: nd.Shape) -> tuple[int, int, int, int]:
+    """(n, c, h, w) of a tensor; (n, c) is an image of one pixel.
+
+    Raises:
+        ValueError: It has more than four dimensions.
+    """
+    if len(shape) == 2:
+        return shape[0], shape[1], 1, 1
+    if len(shape) > 4:
+        raise ValueError(f"not an image: {shape}")
+    n, c, h, w = (1,) * (4 - len(shape)) + shape
+    return n, c, h, w
+
+
+def pack_image(array: Array, image: Image) -> Array:
+    """An image tensor's elements at their places in the layout, as flat float32."""
+    out = np.zeros(image.nbytes // 4, np.float32)
+    n, c, y, x = np.ix_(*(np.arange(k) for k in (image.n, image.c, image.h, image.w)))
+    at = image.origin + n * image.image + (c // image.lanes) * image.block + y * image.row
+    at = (at + x * image.pixel) // 4 + c % image.lanes
+    out[at] = array.reshape(image.n, image.c, image.h, image.w)
+    return out
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements of a contiguous array."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(strides[::-1])
+
+
+@dataclass(slots=True)
+class Draft:
+    """The plan so far. `by_rows`: the node being emitted is part of a band."""
+
+    network: nd.Network
+    target: Target
+    threads: int
+    options: Options
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    consts: dict[str, Const] = field(default_factory=dict)
+    steps: list[Step | HostStep] = field(default_factory=list)
+    forms: dict[tuple[str, str], str] = field(default_factory=dict)
+    halos: dict[str, Halo] = field(default_factory=dict)
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    by_rows: bool = False
+
+    # -- buffers
+    def add_buffer(self, buffer: Buffer) -> str:
+        """Note a buffer; returns its name."""
+        if buffer.name in self.buffers:
+            raise ValueError(f"buffer planned twice: {buffer.name}")
+        self.buffers[buffer.name] = buffer
+        return buffer.name
+
+    def add_scratch(self, name: str, nbytes: int) -> str:
+        """A buffer for one operator's own use, shared by all threads."""
+        return self.add_buffer(Buffer(name, nbytes, Place.ARENA, (nbytes,), "uint8"))
+
+    def add_plain(self, tensor: str, place: Place = Place.ARENA) -> str:
+        """The contiguous form of a tensor that a step is about to write."""
+        shape, dtype = self.network.shapes[tensor], self.network.dtype(tensor)
+        if place is Place.ARENA and tensor in self.network.outputs:
+            place = Place.OUTPUT
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        image = plain(*image_shape(shape)) if len(shape) <= 4 and dtype == "float32" else None
+        self.forms[tensor, "plain"] = tensor
+        return self.add_buffer(Buffer(tensor, size, place, shape, dtype, image))
+
+    def add_blocked(self, tensor: str) -> str:
+        """The blocked form of a tensor that a step is about to write."""
+        n, c, h, w = image_shape(self.network.shapes[tensor])
+        halo = self.halos.get(tensor, Halo())
+        image = blocked(n, c, h, w, self.target.lanes, halo)
+        name = f"{tensor}:b"
+        self.forms[tensor, "blocked"] = name
+        place = Place.HALO if halo else Place.ARENA
+        return self.add_buffer(Buffer(name, image.nbytes, place, (n, c, h, w), "float32", image))
+
+    def add_alias(self, tensor: str, buffer: str) -> str:
+        """Give the memory of `buffer` to `tensor` under its own shape."""
+        old = self.buffers[buffer]
+        shape = self.network.shapes[tensor]
+        image = plain(*image_shape(shape)) if len(shape) <= 4 and old.image else None
+        root = old.alias or buffer
+        self.forms[tensor, "plain"] = tensor
+        new = replace(old, name=tensor, shape=shape, image=image, alias=root)
+        return self.add_buffer(new)
+
+    def image(self, buffer: str) -> Image:
+        """Layout of a buffer that holds an image."""
+        found = self.buffers[buffer].image
+        if found is None:
+            raise ValueError(f"{buffer} has no image layout")
+        return found
+
+    def only_blocked(self, tensor: str) -> bool:
+        """Whether a tensor exists as a blocked image and not as an array."""
+        return (tensor, "blocked") in self.forms and (tensor, "plain") not in self.forms
+
+    # -- forms
+    def need_plain(self, tensor: str) -> str:
+        """The buffer with a tensor's contiguous form."""
+        found = self.forms.get((tensor, "plain"))
+        const = self.network.consts.get(tensor)
+        if found is None and const is not None:
+            found = self.array_const(tensor, const)
+            shape, dtype = self.network.shapes[tensor], self.network.dtype(tensor)
+            self.buffers[found] = replace(self.buffers[found], shape=shape, dtype=dtype)
+            self.forms[tensor, "plain"] = found
+        elif found is None:
+            found = self.add_plain(tensor)
+            self._convert(self.forms[tensor, "blocked"], found, f"{tensor}:unpack")
+        return found
+
+    def need_blocked(self, tensor: str) -> str:
+        """The buffer with a tensor's blocked form."""
+        found = self.forms.get((tensor, "blocked"))
+        const = self.network.consts.get(tensor)
+        if found is None and const is not None:
+            dims = image_shape(const.shape)
+            image = blocked(*dims, self.target.lanes, self.halos.get(tensor))
+            found = self.array_const(f"{tensor}:b", pack_image(const, image))
+            self.buffers[found] = replace(self.buffers[found], image=image)
+            self.forms[tensor, "blocked"] = found
+        elif found is None:
+            source = self.forms[tensor, "plain"]
+            found = self.add_blocked(tensor)
+            self._convert(source, found, f"{tensor}:pack")
+        return found
+
+    def need_planar(self, tensor: str, halo: Halo) -> str:
+        """A tensor as NCHW with a zero halo."""
+        key = f"planar{halo.top}_{halo.left}_{halo.bottom}_{halo.right}"
+        found = self.forms.get((tensor, key))
+        if found is None:
+            n, c, h, w = self.network.shapes[tensor]
+            image = planar(n, c, h, w, halo, self.target.lanes)
+            found = f"{tensor}:{key}"
+            shape = (n, c, h, w)
+            self.add_buffer(Buffer(found, image.nbytes, Place.HALO, shape, "float32", image))
+            self.forms[tensor, key] = found
+            self._convert(self.need_plain(tensor), found, f"{tensor}:pad")
+        return found
+
+    def _convert(self, source: str, to: str, name: str) -> None:
+        a, b = self.image(source), self.image(to)
+        if a.c == 1 and a.plain and b.plain:
+            raise AssertionError("nothing to convert")
+        kernel, rows = relayout.relayout(a, b, self.target)
+        self.step(name, kernel, (source, to), (source,), (to,), "relayout", rows=rows)
+
+    # -- constants
+    def const(self, name: str, nbytes: int, make: Callable[[], Array], key: str) -> str:
+        """A constant buffer with contents made on demand."""
+        self.consts[name] = Const(nbytes, make, key)
+        return self.add_buffer(Buffer(name, nbytes, Place.CONST, (nbytes,), "uint8"))
+
+    def array_const(self, name: str, array: Array) -> str:
+        """A constant buffer with the contents of an array."""
+        data = np.ascontiguousarray(array)
+        return self.const(name, data.nbytes, lambda: data, digest(data.tobytes()))
+
+    # -- steps
+    def step(
+        self,
+        name: str,
+        kernel: Kernel,
+        args: Sequence[str | Arg],
+        reads: tuple[str, ...],
+        writes: tuple[str, ...],
+        how: str,
+        *,
+        flops: float = 0.0,
+        rows: Rows | None = None,
+    ) -> None:
+        """Append a step; equal kernels are kept once."""
+        kernel = self.kernels.setdefault(kernel.name, kernel)
+        table = tuple(Arg(a) if isinstance(a, str) else a for a in args)
+        self.steps.append(Step(name, kernel, table, reads, writes, how, flops, rows))
+
+    def copy(
+        self,
+        name: str,
+        dims: Sequence[int],
+        source: tuple[str, int, Sequence[int]],
+        to: tuple[str, int, Sequence[int]],
+    ) -> None:
+        """Append a strided copy; each side is (buffer, first element, strides in elements)."""
+        size = np.dtype(self.buffers[source[0]].dtype).itemsize
+        kernel = copy.strided_copy(dims, source[2], to[2], size, self.target)
+        args = (Arg(source[0], source[1] * size), Arg(to[0], to[1] * size))
+        self.step(name, kernel, args, (source[0],), (to[0],), "copy")

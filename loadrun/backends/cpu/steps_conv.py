@@ -1,0 +1,155 @@
+"""How convolutions, pooling and other image operators become steps."""
+
+from __future__ import annotations
+
+from loadrun.backends.cpu import nodes as nd
+from loadrun.backends.cpu.cache import digest
+from loadrun.backends.cpu.draft import Draft, Options
+from loadrun.backends.cpu.kernels import conv, copy, depthwise, pool, winograd
+from loadrun.backends.cpu.kernels.conv import ConvSpec, DirectConv
+from loadrun.backends.cpu.layout import Halo, Image
+from loadrun.backends.cpu.target import Target
+
+_Code = DirectConv | winograd.WinogradConv | depthwise.DepthwiseConv
+
+
+def algorithm(spec: ConvSpec, oh: int, ow: int, options: Options) -> str:
+    """direct, depthwise, winograd2 or winograd4.
+
+    F(4) needs a quarter of the direct products and F(2) four ninths, but tiles overhang small maps
+    and transformed weights are 4 and 16/9 times as large. Measured on Zen 5 with weights from far
+    memory: 14x14 maps of 256 channels 360 us by F(4), 410 us by F(2), 890 us directly; 7x7 maps of
+    512 channels 550 us by F(2), 980 us by F(4), 930 us directly.
+    """
+    if spec.depthwise:
+        return "depthwise"
+    if options.winograd and winograd.suits(spec) and spec.ic >= 16 and spec.oc >= 16:
+        if oh * ow >= 12 * 12:
+            return "winograd4"
+        if oh * ow >= 6 * 6:
+            return "winograd2"
+    return "direct"
+
+
+def algorithm_of(draft: Draft, node: nd.Conv) -> str:
+    """The algorithm for a node."""
+    _, _, h, w = draft.network.shapes[node.inputs[0]]
+    return algorithm(node.spec, *node.spec.out_size(h, w), draft.options)
+
+
+def wants_planar(draft: Draft, node: nd.Conv) -> bool:
+    """A convolution of few channels of a plain tensor reads NCHW."""
+    if node.spec.groups > 1 or node.spec.ic > 4:
+        return False
+    return not draft.only_blocked(node.inputs[0])
+
+
+def find_halos(draft: Draft) -> None:
+    """The halo that each tensor's blocked form needs for all its readers."""
+    for node in draft.network.nodes:
+        if not isinstance(node, nd.Conv):
+            continue
+        _, _, h, w = draft.network.shapes[node.inputs[0]]
+        how = algorithm_of(draft, node)
+        if how.startswith("winograd"):
+            need = winograd.halo(node.spec, h, w, int(how[-1]))
+        else:
+            need = node.spec.halo(h, w)
+        if node.spec.groups == 1 and node.spec.ic <= 4 and node.inputs[0] in draft.network.inputs:
+            continue  # reads its own padded copy
+        name = node.inputs[0]
+        draft.halos[name] = draft.halos.get(name, Halo()).union(need)
+
+
+def emit_conv(draft: Draft, node: nd.Node) -> None:
+    """A convolution by the chosen algorithm."""
+    assert isinstance(node, nd.Conv)
+    spec, t = node.spec, draft.target
+    n, _, h, w = draft.network.shapes[node.inputs[0]]
+    how = algorithm_of(draft, node)
+    if wants_planar(draft, node) and how == "direct":
+        x = draft.need_planar(node.inputs[0], spec.halo(h, w))
+    else:
+        x = draft.need_blocked(node.inputs[0])
+    operand = draft.need_blocked(node.inputs[1]) if len(node.inputs) > 1 else ""
+    y = draft.add_blocked(node.outputs[0])
+    xi, yi = draft.image(x), draft.image(y)
+    ri = draft.image(operand) if operand else None
+    code: _Code
+    extra: tuple[str, ...] = ()
+    if how == "depthwise":
+        code = depthwise.DepthwiseConv(
+            spec, xi, yi, ri, node.epilogue, t, threads=draft.threads, by_rows=draft.by_rows
+        )
+    elif how.startswith("winograd"):
+        code = _winograd(draft, node, xi, yi, ri, int(how[-1]))
+        if code.shared:
+            extra = (draft.add_scratch(f"{node.name}:v", code.shared),)
+    else:
+        code = DirectConv(
+            spec, xi, yi, ri, node.epilogue, t, threads=draft.threads, by_rows=draft.by_rows
+        )
+    weights = node.weights
+    pack = code.pack
+    key = digest(how, code.kernel.name, weights.tobytes())
+    size = _packed_bytes(code, spec, t)
+    consts = [draft.const(f"{node.name}:w", size, lambda: pack(weights), key)]
+    padded = conv.pad_bias(node.bias, spec.groups * spec.oc, t.lanes)
+    consts.append(draft.array_const(f"{node.name}:bias", padded))
+    args = (x, *consts, y, operand or y)
+    if not isinstance(code, depthwise.DepthwiseConv):
+        args = (*args, draft.array_const(f"{node.name}:taps", code.taps), *extra)
+    reads = (x, operand) if operand else (x,)
+    writes = (y, *extra)
+    flops = spec.flops(n, h, w)
+    draft.step(node.name, code.kernel, args, reads, writes, how, flops=flops, rows=code.rows)
+
+
+def _packed_bytes(code: _Code, spec: ConvSpec, t: Target) -> int:
+    if isinstance(code, depthwise.DepthwiseConv):
+        return code.x.blocks * t.lanes * spec.kh * spec.kw * 4
+    if isinstance(code, winograd.WinogradConv):
+        return code.points * spec.ic * code.vectors * t.vector_bytes
+    return code.tiled.group_bytes * code.spec.groups
+
+
+def _winograd(
+    draft: Draft, node: nd.Conv, x: Image, y: Image, res: Image | None, m: int
+) -> winograd.WinogradConv:
+    """By rows when the transformed weights stay in the cache while rows go by."""
+    points = (m + 2) ** 2
+    u_bytes = 4 * points * node.spec.ic * node.spec.oc
+    tiles = -(-y.h // m) * -(-y.w // m)
+    v_bytes = 4 * points * node.spec.ic * tiles
+    by_rows = u_bytes <= draft.target.l2 * 0.75 or v_bytes > 2 * draft.target.l2
+    return winograd.WinogradConv(
+        node.spec, x, y, res, node.epilogue, draft.target, m=m, by_rows=by_rows
+    )
+
+
+def emit_pooling(draft: Draft, node: nd.Node) -> None:
+    """Pooling of a blocked image."""
+    assert isinstance(node, nd.Pooling)
+    x = draft.need_blocked(node.inputs[0])
+    y = draft.add_blocked(node.outputs[0])
+    code = pool.Pool(node.spec, draft.image(x), draft.image(y), draft.target)
+    draft.step(node.name, code.kernel, (x, y), (x,), (y,), "pool", rows=code.rows)
+
+
+def emit_global_pooling(draft: Draft, node: nd.Node) -> None:
+    """A whole image to one value per channel."""
+    assert isinstance(node, nd.GlobalPooling)
+    x = draft.need_blocked(node.inputs[0])
+    y = draft.add_plain(node.outputs[0])
+    code = pool.GlobalPool(node.mode, draft.image(x), draft.image(y), draft.target)
+    draft.step(node.name, code.kernel, (x, y), (x,), (y,), "global pool")
+
+
+def emit_channel_map(draft: Draft, node: nd.Node) -> None:
+    """Channels picked from blocked images, or joined and sliced as arrays."""
+    assert isinstance(node, nd.ChannelMap)
+    reads = tuple(draft.need_blocked(n) for n in node.inputs)
+    y = draft.add_blocked(node.outputs[0])
+    images = [draft.image(r) for r in reads]
+    kernel, rows = copy.channel_map(images, node.channels, draft.image(y), draft.target)
+    draft.step(node.name, kernel, (*reads, y), reads, (y,), "channel map", rows=rows)
