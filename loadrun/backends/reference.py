@@ -8,6 +8,7 @@ from typing import Any
 from loadrun.backends.base import CompileOptions, ProgramReport
 from mgeserial.dtypes import Array
 from mgeserial.errors import ExecutionError, UnsupportedError
+from mgeserial.ir.copying import reachable
 from mgeserial.ir.graph import Graph, Node, Value
 from mgeserial.ir.inference import Inference, call_of
 from mgeserial.ir.running import run_node
@@ -33,8 +34,8 @@ class ReferenceProgram:
     """Runs the nodes in order and frees each value after its last use."""
 
     def __init__(self, graph: Graph, inference: Inference) -> None:
-        blocked = missing_reference(graph)
-        needed = [(n, r) for n, r in blocked if _is_needed(n, graph)]
+        used = reachable(graph.outputs)
+        needed = [(n, r) for n, r in missing_reference(graph) if n in used]
         if needed:
             names = sorted({f"{n.op.name} ({r})" for n, r in needed})
             raise UnsupportedError(
@@ -46,7 +47,6 @@ class ReferenceProgram:
         self._inputs = graph.inputs
         self._outputs = graph.outputs
         self._steps: list[tuple[Node, Call, tuple[Value, ...]]] = []
-        used = _live_nodes(graph)
         last: dict[Value, Node] = {}
         for node in graph.nodes:
             for value in node.inputs:
@@ -82,17 +82,6 @@ class ReferenceProgram:
     def close(self) -> None:
         """Free everything."""
         self._steps = []
-
-
-def _live_nodes(graph: Graph) -> set[Node]:
-    """Nodes that an output needs."""
-    from mgeserial.ir.copying import reachable
-
-    return reachable(graph.outputs)
-
-
-def _is_needed(node: Node, graph: Graph) -> bool:
-    return node in _live_nodes(graph)
 
 
 class ReferenceBackend:

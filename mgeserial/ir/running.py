@@ -10,6 +10,7 @@ from mgeserial.dtypes import Array
 from mgeserial.errors import ExecutionError, MgeError, UnsupportedError
 from mgeserial.ir.graph import Node
 from mgeserial.ir.inference import explain
+from mgeserial.ir.memory import check_outputs
 from mgeserial.ir.types import ABSENT, Call, TensorType
 
 __all__ = ["run_node"]
@@ -33,8 +34,13 @@ def run_node(node: Node, call: Call, arrays: Sequence[Array]) -> Sequence[Array]
     try:
         if reference is None:
             raise UnsupportedError("no reference code")
-        if shapes is not None and not any(a is ABSENT for a in arrays):
-            shapes(call.replace(values=tuple(arrays)))
+        if shapes is None:
+            check_outputs(call.output_types)
+        elif not any(a is ABSENT for a in arrays):
+            found = shapes(call.replace(values=tuple(arrays)))
+            check_outputs(
+                [TensorType(t.dtype, s) for t, s in zip(call.output_types, found, strict=False)]
+            )
         with np.errstate(all="ignore"):
             results = reference(call, *arrays)
     except MgeError as error:
