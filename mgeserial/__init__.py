@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mgeserial.ir.model import Model
     from mgeserial.ir.tensor import Tensor
     from mgeserial.reading import iter_graphs, load
+    from mgeserial.saving import dumps, save
 
 __all__ = [
     "ExecutionError",
@@ -47,8 +48,10 @@ __all__ = [
     "UnsupportedError",
     "Value",
     "__version__",
+    "dumps",
     "iter_graphs",
     "load",
+    "save",
 ]
 
 # Where each public name lives. They are imported when first asked for, so that a command line that
@@ -61,6 +64,8 @@ _HOMES = {
     "Tensor": "mgeserial.ir.tensor",
     "iter_graphs": "mgeserial.reading",
     "load": "mgeserial.reading",
+    "dumps": "mgeserial.saving",
+    "save": "mgeserial.saving",
 }
 
 

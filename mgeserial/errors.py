@@ -6,6 +6,7 @@ The tree::
     +-- FormatError        the bytes are not what the format asks for
     |   `-- NotAModelError     the file is something else (pickle, HTML, LFS pointer, ...)
     +-- UnsupportedError   valid, but not something that can be done here (exit code 3)
+    |   `-- ConversionError    a container or release cannot express everything; lists it
     +-- GraphError         a graph is not well formed, or an edit would make it so
     +-- ShapeError         shapes or dtypes of an operator's inputs do not fit
     +-- InputError         the caller's inputs or options are missing, unknown or wrongly typed
@@ -20,9 +21,11 @@ survives pickling, and knows the exit code a command returns for it.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
+    "ConversionError",
     "ExecutionError",
     "FormatError",
     "GraphError",
@@ -31,6 +34,7 @@ __all__ = [
     "MgeError",
     "NotAModelError",
     "PassError",
+    "Problem",
     "ShapeError",
     "UnsupportedError",
     "printable",
@@ -151,3 +155,37 @@ class PassError(MgeError):
 
 class LoweringError(UnsupportedError):
     """A backend has no rule that runs an operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that a target cannot express: which operator, its name, why."""
+
+    operator: str
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        name = f' "{printable(self.name)}"' if self.name else ""
+        return f"{_escaped(self.operator)}{name}: {_escaped(self.reason)}"
+
+
+class ConversionError(UnsupportedError):
+    """A container or a release cannot express everything; `problems` lists it in full."""
+
+    def __init__(
+        self,
+        target: str,
+        problems: tuple[Problem, ...],
+        *,
+        path: str | os.PathLike[str] | None = None,
+        hint: str | None = None,
+    ) -> None:
+        count = f"{len(problems)} thing{'s' * (len(problems) != 1)}"
+        super().__init__(f"{target} cannot express {count}", path=path, hint=hint)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        head, _, hint = super().__str__().partition("\n")
+        lines = [head, *(f"  {problem}" for problem in self.problems)]
+        return "\n".join([*lines, hint] if hint else lines)

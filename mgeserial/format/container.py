@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import mmap
 import os
 import stat
 import struct
@@ -18,6 +17,7 @@ from typing import IO, Any, TypeAlias
 
 from mgeserial.errors import FormatError, InputError, NotAModelError, UnsupportedError
 from mgeserial.format import v1, v2
+from mgeserial.format.filemap import FileMap
 from mgeserial.format.flatbuf import Buffer, load_schema
 from mgeserial.format.raw import RawGraph
 from mgeserial.format.sniff import diagnose
@@ -123,7 +123,7 @@ def _read_path(path: str) -> memoryview:
 def _map(number: int) -> memoryview:
     size = os.fstat(number).st_size
     if size >= _MAP_FROM:
-        return memoryview(mmap.mmap(number, 0, access=mmap.ACCESS_READ))
+        return memoryview(FileMap(number))
     chunks, position = [], 0
     while position < size:
         chunk = _read_at(number, size - position, position)

@@ -20,11 +20,15 @@ __all__ = ["Blob", "Builder", "Field", "Part", "Tail"]
 
 
 class Blob(Protocol):
-    """Bytes that are fetched when they are written; `nbytes` of them."""
+    """Bytes that are made when they are written."""
 
     @property
     def nbytes(self) -> int:
         """How many bytes."""
+        ...
+
+    def tobytes(self) -> bytes:
+        """The bytes."""
         ...
 
 
@@ -210,15 +214,16 @@ class Builder:
         self.tables += 1
         return end
 
-    def tail_bytes(self, start: int) -> list[Part]:
-        """Parts from the object at offset `start` to the end of the buffer, in order."""
-        left, found = start, []
+    def tail(self, start: int) -> bytes:
+        """The bytes from the object at offset `start` to the end of the buffer."""
+        left = start
+        found: list[bytes] = []
         for part in self._parts:
-            left -= part.nbytes if not isinstance(part, bytes) else len(part)
-            found.append(part)
             if left <= 0:
                 break
-        return found[::-1]
+            found.append(part if isinstance(part, bytes) else part.tobytes())
+            left -= len(found[-1])
+        return b"".join(reversed(found))
 
     def finish(self, root: int, identifier: bytes) -> list[Part]:
         """Close the buffer with its root, identifier and size prefix; return its parts in order."""
