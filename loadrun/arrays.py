@@ -6,18 +6,15 @@ for (compressed `.npz` members: up to `MAX_BYTES`).
 
 from __future__ import annotations
 
-import io
 import json
 import math
-import os
 import re
-import zipfile
-import zlib
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
+from mgeserial.arrayfiles import MAX_BYTES, read_bytes, read_npy, read_npz
 from mgeserial.dtypes import Array, DType, DTypeEnum
 from mgeserial.errors import InputError
 from mgeserial.ir.types import TensorType
@@ -34,106 +31,11 @@ __all__ = [
     "shape_fits",
 ]
 
-MAX_BYTES = 1 << 32
 _MAX_DEPTH = 16
 # Type names of load_and_run's JSON inputs beside those of numpy.
 _JSON_TYPES = {"float": "float32", "int": "int32"}
 _JSON_KINDS = "fiub"
 _TEXT = re.compile(r"(?:[\[\]0-9eE+\-.,\s]|nan|inf|NaN|Infinity)+")
-
-
-def read_bytes(path: str) -> bytes:
-    """Whole content of a file.
-
-    Raises:
-        InputError: It cannot be read, or is larger than `MAX_BYTES`.
-    """
-    try:
-        if os.path.getsize(path) > MAX_BYTES:
-            raise InputError(f"larger than {MAX_BYTES >> 30} GiB", path=path)
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: str, error: OSError) -> InputError:
-    if isinstance(error, FileNotFoundError):
-        return InputError("no such file", path=path)
-    return InputError(f"cannot be read: {error.strerror or error}", path=path)
-
-
-def read_npy(path: str) -> Array:
-    """Array of a `.npy` file: any byte order, C or Fortran order.
-
-    Raises:
-        InputError: Not such a file, cut off, or an array of Python objects.
-    """
-    try:
-        with open(path, "rb") as file:
-            return _npy(file, os.path.getsize(path), path)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _npy(file: IO[bytes], size: int, path: str) -> Array:
-    """Read one array after checking that its header does not promise more than there is."""
-    try:
-        shape, dtype = _npy_header(file)
-        if dtype.hasobject or dtype.kind not in "fiubc":
-            raise InputError(f"holds {dtype}, not numbers", path=path)
-        need = math.prod(shape) * dtype.itemsize
-        if min(shape, default=0) < 0 or need > size - file.tell():
-            raise InputError(
-                f"shape {shape} of {dtype} needs {need} bytes, {size - file.tell()} follow the "
-                "header",
-                path=path,
-                hint="the file is cut off: write or copy it again",
-            )
-        file.seek(0)
-        return np.asarray(np.load(file, allow_pickle=False))
-    except InputError:
-        raise
-    except Exception as error:
-        # numpy parses the header as Python text; what that raises on bad bytes has no common base.
-        raise InputError(f"not a readable .npy file: {error}", path=path) from error
-
-
-def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
-    else:
-        raise ValueError(f"format {version[0]}.{version[1]} is not known")
-    return shape, dtype
-
-
-def read_npz(path: str) -> dict[str, Array]:
-    """Arrays of a `.npz` file by name.
-
-    Raises:
-        InputError: Not such a file, damaged, or more than `MAX_BYTES` unpacked.
-    """
-    arrays: dict[str, Array] = {}
-    budget = MAX_BYTES
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for item in archive.infolist():
-                if not item.filename.endswith(".npy"):
-                    continue
-                budget -= item.file_size
-                if budget < 0:
-                    raise InputError(f"unpacks to more than {MAX_BYTES >> 30} GiB", path=path)
-                content = archive.read(item)
-                name = item.filename[: -len(".npy")]
-                arrays[name] = _npy(io.BytesIO(content), len(content), f"{path}[{name}]")
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, ValueError, EOFError) as error:
-        raise InputError(f"not a readable .npz file: {error}", path=path) from error
-    return arrays
 
 
 def read_json(path: str) -> dict[str, Array] | Array:

@@ -1,8 +1,9 @@
 """Inputs of a run: from the command line's `--input`, from files, or random and repeatable.
 
 An item is `name:value`; items are separated by `;`. A value is a file (`.npy`, `.npz`, `.json`,
-`.ppm`, `.pgm`, `.png`, `.jpg`, `.bmp`), an array written out (`[[1,2],[3,4]]`), or
-`#rand(low,high[,shape])`. An input that no item names gets random values.
+`.pkl` of megengine.save, or an image: `.ppm`, `.pgm`, and whatever OpenCV decodes), an array
+written out (`[[1,2],[3,4]]`), or `#rand(low,high[,shape])`. An input that no item names gets random
+values.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,8 +35,10 @@ __all__ = [
     "EXPECT",
     "RANDOM",
     "Feeds",
+    "is_random",
     "random_input",
     "random_inputs",
+    "read_items",
     "resolve_inputs",
     "split_items",
 ]
@@ -46,12 +49,15 @@ EXPECT = ":expect"
 RANDOM = "random"
 # Name that load_and_run gives to a value without a name.
 _DEFAULT_NAME = "data"
+PICKLES = (".pkl", ".pickle")
 IMAGES = (".ppm", ".pgm", ".png", ".jpg", ".jpeg", ".bmp")
-_KINDS = (".npy", ".npz", ".json", *IMAGES)
+_KINDS = (".npy", ".npz", ".json", ".pkl", *IMAGES)
 _RAND = re.compile(r"#rand\((.*)\)")
 _SMALL = 2
 
 Types = Mapping[str, TensorType]
+# Reads an image (path, name of the input, its type).
+ReadImage = Callable[[str, str, TensorType], Array]
 
 
 @dataclass(slots=True)
@@ -82,20 +88,44 @@ def resolve_inputs(items: Sequence[str], types: Types, *, seed: int = 0) -> Feed
         InputError: An item cannot be read, names no input, names one twice, or does not fit its
             type; or an input without an item has no known shape.
     """
-    given = Feeds()
-    for item in split_items(items):
-        for name, array in _read_item(item, types, seed, given):
-            given.arrays[name] = fit(name, array, types[name])
-            given.sources[name] = item
+    given = read_items(items, types, seed=seed)
     feeds = Feeds()
     for name, declared in types.items():
         if name in given.arrays:
-            feeds.arrays[name] = given.arrays[name]
+            feeds.arrays[name] = fit(name, given.arrays[name], declared)
             feeds.sources[name] = given.sources[name]
         else:
             feeds.arrays[name] = random_input(name, declared, seed=seed)
             feeds.sources[name] = f"{RANDOM}, seed {seed}"
     return feeds
+
+
+def read_items(
+    items: Sequence[str], types: Types, *, seed: int = 0, read_image: ReadImage | None = None
+) -> Feeds:
+    """Read what items name, as it is: arrays still have their own dtypes and shapes.
+
+    Args:
+        items: As for `resolve_inputs`.
+        types: The model's inputs by name.
+        seed: Seed of random values.
+        read_image: How to read an image; None: `images.read_image`.
+
+    Raises:
+        InputError: An item cannot be read, names no input, or names one twice.
+    """
+    given = Feeds()
+    reader = _Reader(types, seed, read_image)
+    for item in split_items(items):
+        for name, array in _read_item(item, reader, given):
+            given.arrays[name] = array
+            given.sources[name] = item
+    return given
+
+
+def is_random(item: str) -> bool:
+    """Whether an item asks for random values (`data:#rand(0,1)`)."""
+    return "#rand(" in item and item.rstrip().endswith(")")
 
 
 def split_items(arguments: Sequence[str]) -> list[str]:
@@ -104,8 +134,18 @@ def split_items(arguments: Sequence[str]) -> list[str]:
     return [item for item in items if item]
 
 
-def _read_item(item: str, types: Types, seed: int, given: Feeds) -> Iterator[tuple[str, Array]]:
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """What reading an item needs to know."""
+
+    types: Types
+    seed: int
+    read_image: ReadImage | None = None
+
+
+def _read_item(item: str, reader: _Reader, given: Feeds) -> Iterator[tuple[str, Array]]:
     """Arrays of one item with the inputs they are for, each checked to be known and new."""
+    types = reader.types
     name, value = _name_of(item, types)
     suffix = os.path.splitext(value)[1].lower()
     if suffix == ".npz":
@@ -115,9 +155,14 @@ def _read_item(item: str, types: Types, seed: int, given: Feeds) -> Iterator[tup
         if isinstance(content, np.ndarray):
             content = {"": content}
         found = _from_many(name, content, types, item)
+    elif suffix in PICKLES:
+        from mgeserial.pickles import read_pickle
+
+        content = {w.name: w.array for w in read_pickle(_existing(value, types)).weights}
+        found = _from_many(name, content, types, item)
     else:
         name = _implied(name, types, item)
-        found = {name: _one_array(name, value, suffix, types, seed)}
+        found = {name: _one_array(name, value, suffix, reader)}
     for key, array in found.items():
         _known(key, types, item)
         if key in given.arrays:
@@ -204,28 +249,39 @@ def _existing(path: str, types: Types) -> str:
     raise InputError("no such file", path=path, hint=hint or _inputs(types))
 
 
-def _one_array(name: str, value: str, suffix: str, types: Types, seed: int) -> Array:
+def _one_array(name: str, value: str, suffix: str, reader: _Reader) -> Array:
+    types = reader.types
     declared = types[name]
     if value.startswith("#rand("):
-        return _rand_item(name, value, declared, seed)
+        return _rand_item(name, value, declared, reader.seed)
     if suffix == ".npy":
         return read_npy(_existing(value, types))
     if suffix in IMAGES:
-        from loadrun.images import read_image
-
-        return read_image(_existing(value, types), name, declared)
+        return _image(_existing(value, types), name, declared, reader)
     if looks_like_text(value):
         return parse_text(value, declared.shape)
     if os.path.exists(value):
+        from loadrun.images import is_image
+
+        if os.path.isfile(value) and is_image(value):
+            return _image(value, name, declared, reader)
         raise InputError(
             f"input `{name}`: the kind of `{value}` is not known",
-            hint=f"files end in one of {', '.join(_KINDS)}",
+            hint=f"files end in one of {', '.join(_KINDS)}, or are images that OpenCV decodes",
         )
     raise InputError(
         f"input `{name}`: `{printable(value)}` is neither a file nor an array",
         hint="write `name:file.npy` or `name:[[1,2],[3,4]]`; files end in one of "
         f"{', '.join(_KINDS)}",
     )
+
+
+def _image(path: str, name: str, declared: TensorType, reader: _Reader) -> Array:
+    if reader.read_image is not None:
+        return reader.read_image(path, name, declared)
+    from loadrun.images import read_image
+
+    return read_image(path, name, declared)
 
 
 def random_inputs(types: Types, *, seed: int = 0) -> dict[str, Array]:

@@ -6,7 +6,6 @@ import zipfile
 import numpy as np
 import pytest
 
-from loadrun import arrays
 from loadrun.arrays import fit, looks_like_text, parse_text, read_json, read_npy, read_npz
 from mgeserial.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT8, INT32, UINT8, quantized
 from mgeserial.errors import InputError
@@ -82,7 +81,7 @@ def test_npz_gives_arrays_by_name(tmp_path, save):
 def test_npz_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
     path = tmp_path / "x.npz"
     np.savez_compressed(path, a=np.zeros(100_000))
-    monkeypatch.setattr(arrays, "MAX_BYTES", 10_000)
+    monkeypatch.setattr("mgeserial.arrayfiles.MAX_BYTES", 10_000)
     with pytest.raises(InputError, match="unpacks to more than"):
         read_npz(str(path))
 
