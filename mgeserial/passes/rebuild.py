@@ -37,6 +37,8 @@ class Rebuild(GraphBuilder):
         super().__init__()
         self.source = source
         self.values: dict[Value, Value] = {}
+        self._named = {o.value: o.name for o in source.output_list}
+        self._taken: dict[Value, Value] = {}
         self.final: dict[Value, Value] = {}
         graph = self._graph
         graph.name, graph.metadata = source.name, source.metadata
@@ -64,9 +66,12 @@ class Rebuild(GraphBuilder):
         if inputs is None:
             new = copy_node(self._graph, node, self.values)
             self._infer_carried(new)
-            return new
-        new = self.like(node, inputs)
-        self.values.update(zip(node.outputs, new.outputs, strict=True))
+        else:
+            new = self.like(node, inputs)
+            self.values.update(zip(node.outputs, new.outputs, strict=True))
+        for old in node.outputs:
+            if old in self._named:
+                self._taken[self.values[old]] = old
         return new
 
     def like(self, node: Node, inputs: Sequence[Value], **changes: object) -> Node:
@@ -100,9 +105,26 @@ class Rebuild(GraphBuilder):
         except MgeError as error:
             raise explain(error, node, inputs) from error.__cause__
 
+    def objection(self, old: Value, new: Value) -> str | None:
+        """Why `new` cannot stand for `old`: both are seen from outside under names of their own."""
+        if old not in self._named:
+            return None
+        if new.node.op.name == _INPUT:
+            return "it is an output of the network, and its value an input"
+        other = self._taken.get(new)
+        if other is not None and other is not old:
+            return f"two outputs would be one: {old.display_name!r} and {other.display_name!r}"
+        return None
+
     def put(self, old: Value, new: Value) -> None:
-        """Let users of `old` use `new`; a new value without a name takes over the old one's."""
-        if new.name is None and old.name is not None:
+        """Let users of `old` use `new`; a new value without a name takes over the old one's.
+
+        An output of the network keeps its name whatever it is made by.
+        """
+        if old in self._named:
+            self._taken[new] = old
+            new.name = self._named[old] or old.name or new.name
+        elif new.name is None and old.name is not None:
             new.name = old.name
             if new.node.name is None:
                 new.node.name = old.node.name

@@ -328,9 +328,11 @@ class RulePass:
         for node in graph.nodes:
             for rule in by_op.get(node.op.name, ()):
                 match, reason = rule.find(node, scope)
-                if match is not None:
-                    done.append((rule, match, _apply(rule, match, build)))
+                values, objection = _apply(rule, match, build) if match else ([], None)
+                if match is not None and objection is None:
+                    done.append((rule, match, values))
                     break
+                reason = reason or objection
                 if reason is not None:
                     misses.append((rule.name, node, reason))
             else:
@@ -346,9 +348,15 @@ class RulePass:
         return new, True, misses
 
 
-def _apply(rule: Rule, match: Match, build: Rebuild) -> Sequence[Value]:
+def _apply(rule: Rule, match: Match, build: Rebuild) -> tuple[Sequence[Value], str | None]:
+    """Build what takes the root's place; the new values, or why they cannot."""
     made: Any = rule.rewrite(match, build)
     values = [made] if isinstance(made, Value) else list(made)
-    for old, new in zip(match.root.outputs, values, strict=True):
+    pairs = list(zip(match.root.outputs, values, strict=True))
+    for old, new in pairs:
+        objection = build.objection(old, new)
+        if objection is not None:
+            return (), objection
+    for old, new in pairs:
         build.put(old, new)
-    return values
+    return values, None

@@ -1,0 +1,59 @@
+"""Which passes an `OptimizeOptions` stands for, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mgeserial.ir.copying import copy_graph
+from mgeserial.ir.graph import Graph, Metadata
+from mgeserial.passes.base import Check, Pass, run_passes
+from mgeserial.passes.census import census, weight_bytes
+from mgeserial.passes.folding import CommonSubexpressions, DeadCode, FoldConstants, SharedConstants
+from mgeserial.passes.noops import NO_OPS
+from mgeserial.passes.options import OptimizeOptions
+from mgeserial.passes.report import Report
+from mgeserial.passes.shuffles import ShuffleChains
+
+__all__ = ["optimize", "passes_of"]
+
+
+def passes_of(options: OptimizeOptions) -> list[Pass]:
+    """The passes in order."""
+    if not options.optimize_for_inference:
+        return []
+    passes: list[Pass] = [DeadCode(), CommonSubexpressions(), NO_OPS, FoldConstants()]
+    passes += [ShuffleChains(), NO_OPS, FoldConstants(), CommonSubexpressions(), SharedConstants()]
+    return [*passes, DeadCode()]
+
+
+def optimize(
+    graph: Graph, options: OptimizeOptions | None = None, *, check: Check | None = None
+) -> tuple[Graph, Report]:
+    """Transform a graph as MegEngine's `optimize_for_inference` does.
+
+    Args:
+        graph: The graph; it stays as it is.
+        options: Switches; None: the plain optimisation for inference.
+        check: A comparison of the graph before and after each pass, such as `OutputCheck`.
+
+    Returns:
+        A new graph whose metadata say what was done, and the report.
+
+    Raises:
+        PassError: A pass failed or left a graph that is not sound.
+    """
+    options = options or OptimizeOptions()
+    new, results = run_passes(graph, passes_of(options), check=check)
+    if new is graph:
+        new, _ = copy_graph(graph)
+    before = graph.metadata or Metadata(is_valid=True)
+    new.metadata = replace(before, is_valid=True, optimize_options=options.bits)
+    report = Report(
+        options,
+        tuple(results),
+        census(graph),
+        census(new),
+        weight_bytes(graph),
+        weight_bytes(new),
+    )
+    return new, report
