@@ -31,6 +31,9 @@ def run_node(node: Node, call: Call, arrays: Sequence[Array]) -> Sequence[Array]
         types = [TensorType(t.dtype, a.shape) for t, a in zip(call.inputs, arrays, strict=True)]
         call = call.replace(inputs=tuple(types), count=len(node.outputs))
         shapes = node.op.shapes
+    elif not all(t.is_static for t in call.output_types):
+        call = call.replace(count=len(node.outputs))
+        shapes = node.op.shapes
     try:
         if reference is None:
             raise UnsupportedError("no reference code")
