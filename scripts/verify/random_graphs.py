@@ -15,6 +15,7 @@ import argparse
 import collections
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -330,6 +331,30 @@ def differs(ours: Any, theirs: Any) -> str | None:
     return None if error <= 1e-4 * max(top, 1.0) else f"error {error:.3g} of {top:.3g}"
 
 
+def ask(
+    args: argparse.Namespace, folder: Path, jobs: list[str], ours: list[Any], *, naive: bool
+) -> tuple[int, dict[str, str]]:
+    """Number of answers of MegEngine, and why each that differs does."""
+    (folder / "jobs.jsonl").write_text("\n".join(jobs) + "\n", encoding="utf-8")
+    batch = args.shared / "oracle" / "batch.py"
+    command = [args.oracle / "bin" / "python", batch, folder / "jobs.jsonl", folder / "out"]
+    environment = {**os.environ, **({"MGB_USE_MEGDNN_DBG": "2"} if naive else {})}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    failures: dict[str, str] = {}
+    for answer in answers:
+        k = answer["id"]
+        if not answer["ok"]:
+            failures[str(k)] = f"MegEngine: {answer['error']}"
+            continue
+        theirs = np.load(folder / "out" / f"{answer['k']}.npz")
+        for key, value in zip(theirs.files, ours[k].values(), strict=True):
+            problem = differs(value, theirs[key])
+            if problem is not None:
+                failures[str(k)] = f"{key}: {problem}"
+    return len(answers), failures
+
+
 def _save_npz(path: Path, arrays: dict[str, Any]) -> None:
     np.savez(path, **arrays)
 
@@ -344,7 +369,6 @@ def main() -> int:
     parser.add_argument("--json", default="-")
     args = parser.parse_args()
     types: collections.Counter[str] = collections.Counter()
-    failures: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ours, jobs = [], []
@@ -365,26 +389,20 @@ def main() -> int:
             jobs.append(
                 json.dumps({"id": k, "model": str(path), "inputs": str(folder / f"{k}.npz")})
             )
-        (folder / "jobs.jsonl").write_text("\n".join(jobs) + "\n", encoding="utf-8")
-        batch = args.shared / "oracle" / "batch.py"
-        command = [args.oracle / "bin" / "python", batch, folder / "jobs.jsonl", folder / "out"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        for answer in answers:
-            k = answer["id"]
-            if not answer["ok"]:
-                failures[str(k)] = f"MegEngine: {answer['error']}"
-                continue
-            theirs = np.load(folder / "out" / f"{answer['k']}.npz")
-            for key, value in zip(theirs.files, ours[k].values(), strict=True):
-                problem = differs(value, theirs[key])
-                if problem is not None:
-                    failures[str(k)] = f"{key}: {problem}"
+        answers, failures = ask(args, folder, jobs, ours, naive=False)
+        # x86 kernels of MegEngine are wrong now and then; its naive ones are the measure.
+        doubtful = [job for job in jobs if str(json.loads(job)["id"]) in failures]
+        overruled: dict[str, str] = {}
+        if doubtful:
+            again = ask(args, folder, doubtful, ours, naive=True)[1]
+            overruled = {k: v for k, v in failures.items() if k not in again}
+            failures = again
     result = {
         "schema": 1,
         "graphs": args.count,
-        "answered": len(answers),
-        "agree": len(answers) - len(failures),
+        "answered": answers,
+        "agree": answers - len(failures),
+        "agree_with_naive_kernels_only": overruled,
         "operators": dict(types.most_common()),
         "failures": failures,
     }
