@@ -49,6 +49,8 @@ def printable(text: str, *, limit: int = 120) -> str:
 
 def _escaped(text: str) -> str:
     """The text with everything escaped that a terminal would obey or hide, line ends included."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 

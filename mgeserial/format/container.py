@@ -26,6 +26,8 @@ __all__ = ["Layout", "Source", "open_source", "walk"]
 
 TEST_MAGIC = b"mgbtest0"
 LITE_MAGIC = b"packed_model"
+# Each graph costs more than its bytes; data sets of test cases have thousands.
+MAX_GRAPHS = 1 << 14
 # Smaller files are read at once: cheaper than a map, and no later change of the file shows through.
 _MAP_FROM = 1 << 20
 
@@ -174,6 +176,8 @@ def walk(source: Source, layout: Layout) -> Iterator[RawGraph]:
         kind = _kind(data, at)
         if kind is None:
             raise _no_graph(data, at, path, first, layout)
+        if count == MAX_GRAPHS:
+            raise FormatError(f"more than {MAX_GRAPHS} graphs in a file", path=path, offset=at)
         graph = (v1 if kind == "v1" else v2).read_graph(data, at, path)
         count += 1
         yield graph

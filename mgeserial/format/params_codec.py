@@ -17,6 +17,8 @@ __all__ = ["decode_dtype", "decode_params", "table_of"]
 
 _SPACE = "mgb.serialization.fbs."
 _ELEMENT = 67
+# Axes and index descriptions: one each per dimension.
+_MAX_STRUCTS = 1 << 16
 
 
 @functools.cache
@@ -148,6 +150,8 @@ def _vector(buf: Buffer, pos: int, item: FieldDef, wrap: Any) -> tuple[Any, ...]
         return buf.i32s(pos)
     table = _schema().at(item.index)
     start, count = buf.vector(pos, table.size)
+    if count > _MAX_STRUCTS:
+        raise buf.error(f"a parameter has at most {_MAX_STRUCTS} elements, got {count}", pos)
     return tuple(_struct(buf, start + i * table.size, table) for i in range(count))
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from mgeserial.dtypes import DType
 from mgeserial.errors import ShapeError, UnsupportedError
 from mgeserial.ir.types import Call, DTypes, Shape, ShapeLike, Shapes
@@ -102,12 +100,19 @@ def normal_axis(axis: int, rank: int, *, extra: int = 0) -> int:
 
 
 def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
-    """Common shape of numpy-style broadcasting, aligned at the right."""
-    try:
-        return tuple(int(n) for n in np.broadcast_shapes(*shapes))
-    except ValueError as error:
-        shown = " and ".join(str(s) for s in shapes)
-        raise ShapeError(f"shapes {shown} do not broadcast") from error
+    """Common shape of numpy-style broadcasting, aligned at the right.
+
+    Dimensions are plain integers: their product may be more than numpy can count.
+    """
+    rank = max((len(s) for s in shapes), default=0)
+    found = [1] * rank
+    for shape in shapes:
+        for axis, n in enumerate(shape, rank - len(shape)):
+            if n != 1 and found[axis] not in (1, n):
+                shown = " and ".join(str(s) for s in shapes)
+                raise ShapeError(f"shapes {shown} do not broadcast")
+            found[axis] = n if n != 1 else found[axis]
+    return tuple(found)
 
 
 def broadcast_known(shapes: Sequence[ShapeLike]) -> ShapeLike:
