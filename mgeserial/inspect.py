@@ -19,7 +19,14 @@ from mgeserial.ir.inference import Inference
 from mgeserial.ir.model import GraphInfo, Model
 from mgeserial.ir.tensor import Tensor
 
-__all__ = ["SCHEMA", "describe_operator", "optimizations", "plain_type", "summarize"]
+__all__ = [
+    "SCHEMA",
+    "describe_node",
+    "describe_operator",
+    "optimizations",
+    "plain_type",
+    "summarize",
+]
 
 # Number of the layout of the documents made here; it grows when a key changes its meaning or goes.
 SCHEMA = 1
@@ -276,19 +283,46 @@ def describe_operator(graph: Graph, index: int) -> dict[str, Any]:
             path=graph.path,
             hint=f"operators are counted from 0 to {len(nodes) - 1}" if nodes else None,
         )
-    node = nodes[index]
     problems: list[str] = []
     inference = _infer(graph, problems)
-    names = node.op.input_names
     return {
         "schema": SCHEMA,
         "kind": "operator",
         "index": index,
+        **describe_node(nodes[index], inference),
+        "problems": problems,
+    }
+
+
+def describe_node(
+    node: Node, inference: Inference | None, *, problems: list[str] | None = None
+) -> dict[str, Any]:
+    """Everything known of one operator but its place.
+
+    Args:
+        node: The operator.
+        inference: Types of values; None: not known.
+        problems: Where damage is noted instead of raising; its parameters are then left out.
+
+    Raises:
+        MgeError: Its parameters are damaged or not known.
+    """
+    names = node.op.input_names
+    params: list[dict[str, Any]] = []
+    blobs: list[int] = []
+    try:
+        params = [_params(p) for p in node.params]
+        blobs = [len(b) for b in node.blobs]
+    except MgeError as error:
+        if problems is None:
+            raise
+        problems.append(str(error))
+    return {
         "type": node.op.name,
         "name": node.name,
         "offset_bytes": None if node.origin is None else node.origin.offset,
         "stored_id": None if node.stored_id is None else _stored_id(node.stored_id),
-        "params": [_params(p) for p in node.params],
+        "params": params,
         "inputs": [
             {
                 "role": names[min(i, len(names) - 1)] if names else None,
@@ -302,11 +336,10 @@ def describe_operator(graph: Graph, index: int) -> dict[str, Any]:
         ],
         "output_dtype": None if node.output_dtype is None else plain_type(node.output_dtype),
         "tensors": [_tensor(t) for t in node.tensors],
-        "blobs_bytes": [len(b) for b in node.blobs],
+        "blobs_bytes": blobs,
         "computing_nodes": list(node.comp_nodes),
         "priority": node.priority,
         "has_unknown_fields": node.unknown is not None,
-        "problems": problems,
     }
 
 
