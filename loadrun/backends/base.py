@@ -24,6 +24,7 @@ __all__ = [
     "backend_names",
     "choose",
     "get_backend",
+    "lowered_operators",
     "register_backend",
 ]
 
@@ -174,3 +175,13 @@ def choose() -> Backend:
             except UnsupportedError:
                 continue
     return get_backend("reference")
+
+
+def lowered_operators(name: str) -> frozenset[str]:
+    """Names of the operators that a backend has rules for; empty for one that is not there.
+
+    A backend that lowers operators has a method `lowered() -> frozenset[str]`; it needs no device.
+    """
+    factory = _factories.get(name)
+    found = getattr(factory(), "lowered", None) if factory is not None else None
+    return frozenset(found()) if found is not None else frozenset()
