@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from mgeserial.ir.copying import copy_graph
 from mgeserial.ir.graph import Graph, Metadata
+from mgeserial.passes.arithmetic import Arithmetic
 from mgeserial.passes.base import Check, Pass, run_passes
+from mgeserial.passes.batchnorm import BATCH_NORM
 from mgeserial.passes.census import census, weight_bytes
 from mgeserial.passes.folding import CommonSubexpressions, DeadCode, FoldConstants, SharedConstants
 from mgeserial.passes.noops import NO_OPS
@@ -21,9 +23,9 @@ def passes_of(options: OptimizeOptions) -> list[Pass]:
     """The passes in order."""
     if not options.optimize_for_inference:
         return []
-    passes: list[Pass] = [DeadCode(), CommonSubexpressions(), NO_OPS, FoldConstants()]
-    passes += [ShuffleChains(), NO_OPS, FoldConstants(), CommonSubexpressions(), SharedConstants()]
-    return [*passes, DeadCode()]
+    passes: list[Pass] = [DeadCode(), CommonSubexpressions(), BATCH_NORM, NO_OPS, FoldConstants()]
+    passes += [Arithmetic(), ShuffleChains(), NO_OPS, FoldConstants()]
+    return [*passes, CommonSubexpressions(), SharedConstants(), DeadCode()]
 
 
 def optimize(

@@ -239,14 +239,14 @@ class Rule:
         name: Short name, as reports show it.
         pattern: What the root and its inputs are made by.
         check: The reason why the rule does not apply to a match; None when it does.
-        rewrite: Builds the new value of the root's first output (or those of all its outputs)
-            from new values, `build[match["x"]]`.
+        rewrite: Builds the new value of the root's only output (or those of all its outputs, None
+            for those that nobody uses) from new values, `build[match["x"]]`.
         detail: What to say of a rewrite in the report.
     """
 
     name: str
     pattern: Pattern
-    rewrite: Callable[[Match, Rebuild], Value | Sequence[Value]]
+    rewrite: Callable[[Match, Rebuild], Value | Sequence[Value | None]]
     check: Callable[[Match], str | None] = _no_objection
     detail: Callable[[Match], str] | None = None
 
@@ -351,12 +351,12 @@ class RulePass:
 def _apply(rule: Rule, match: Match, build: Rebuild) -> tuple[Sequence[Value], str | None]:
     """Build what takes the root's place; the new values, or why they cannot."""
     made: Any = rule.rewrite(match, build)
-    values = [made] if isinstance(made, Value) else list(made)
-    pairs = list(zip(match.root.outputs, values, strict=True))
+    given = [made] if isinstance(made, Value) else list(made)
+    pairs = [(a, b) for a, b in zip(match.root.outputs, given, strict=True) if b is not None]
     for old, new in pairs:
         objection = build.objection(old, new)
         if objection is not None:
             return (), objection
     for old, new in pairs:
         build.put(old, new)
-    return values, None
+    return [new for _, new in pairs], None
