@@ -12,7 +12,8 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
@@ -20,7 +21,15 @@ import numpy as np
 from mgeserial.dtypes import Array
 from mgeserial.errors import InputError, printable
 
-__all__ = ["MAX_BYTES", "npz_bytes", "read_bytes", "read_npy", "read_npz", "read_npz_notes"]
+__all__ = [
+    "MAX_BYTES",
+    "NamedArray",
+    "npz_bytes",
+    "read_bytes",
+    "read_npy",
+    "read_npz",
+    "read_npz_notes",
+]
 
 MAX_BYTES = 1 << 32
 # Member of an `.npz` that says what plain arrays cannot: {"dtypes": {name: text}}.
@@ -28,6 +37,18 @@ NOTES = "mgeserial.json"
 _MAX_NOTES = 1 << 26
 # Members of an archive carry a time; a fixed one makes equal content equal bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedArray:
+    """An array with its name and its element type as text, such as `QuantizedS8(scale=0.03)`.
+
+    The array holds stored integers for quantised and low-bit types, bits (uint16) for bfloat16.
+    """
+
+    name: str
+    array: Array
+    type: str
 
 
 def read_bytes(path: str) -> bytes:
@@ -164,28 +185,29 @@ def note_types(document: Any) -> dict[str, str]:
     return types
 
 
-def npz_bytes(arrays: Mapping[str, Array], types: Mapping[str, str] | None = None) -> bytes:
-    """Content of a `.npz` file: equal arrays give equal bytes.
+def npz_bytes(arrays: Iterable[NamedArray]) -> bytes:
+    """Content of a `.npz` file: arrays by name, and their element types in a note.
 
-    Args:
-        arrays: Arrays by name, any names but those of paths above the archive.
-        types: Element types as text by name, where the arrays alone do not tell.
+    Equal arrays give equal bytes.
 
     Raises:
         InputError: A name cannot be one of an archive's.
     """
     target = io.BytesIO()
+    types: dict[str, str] = {}
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
+        for item in arrays:
+            name = item.name
             if not name or "\0" in name or len(name.encode("utf-8", "replace")) > 60000:
                 raise InputError(f"{printable(name)!r} cannot name an array of an .npz file")
             try:
-                item = zipfile.ZipInfo(f"{name}.npy", _TIME)
-                with archive.open(item, "w", force_zip64=array.nbytes > 1 << 30) as member:
-                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+                member = zipfile.ZipInfo(f"{name}.npy", _TIME)
+                large = item.array.nbytes > 1 << 30
+                with archive.open(member, "w", force_zip64=large) as file:
+                    np.lib.format.write_array(file, np.asarray(item.array), allow_pickle=False)
             except UnicodeEncodeError as error:
                 raise InputError(f"the name {printable(name)!r} is no valid text") from error
-        if types is not None:
-            text = json.dumps({"dtypes": dict(types)}, ensure_ascii=False, indent=1)
-            archive.writestr(zipfile.ZipInfo(NOTES, _TIME), text)
+            types[name] = item.type
+        text = json.dumps({"dtypes": types}, ensure_ascii=False, indent=1)
+        archive.writestr(zipfile.ZipInfo(NOTES, _TIME), text)
     return target.getvalue()
