@@ -174,7 +174,7 @@ class _Builder:
             op,
             [values[i] for i in item.inputs],
             outputs=names,
-            params=_params(op, item) if item.param_refs else (),
+            params=_params(op, item) if item.param_refs or op.params else (),
             name=item.name,
             output_dtype=item.output_dtype,
             comp_nodes=item.comp_nodes,
@@ -291,6 +291,9 @@ def _params(op: OpSpec, item: RawOperator) -> Lazy:
     def decode() -> tuple[Any, ...]:
         try:
             found = item.decode_params(item.param_refs)
+            if op.params == (P.CheckNonFinite,) and found and isinstance(found[0], P.Empty):
+                # v1.7.0 and dumps with compat_older_version store the table Empty: no scale.
+                found = (P.CheckNonFinite(), *found[1:])
             _check_params(op, item, found)
         except MgeError as error:
             raise error.located(where=f"oprs[{item.index}]", offset=item.offset) from None
@@ -303,6 +306,9 @@ def _params(op: OpSpec, item: RawOperator) -> Lazy:
 def _check_params(op: OpSpec, item: RawOperator, found: tuple[Params | Opaque, ...]) -> None:
     if "unknown" in op.tags:
         return
+    # MegEngine wants the first table even where it says nothing; later ones came with releases.
+    if not found and op.params and op.params[0] is not P.Empty:
+        raise FormatError(f"{op.name} needs parameters {op.params[0].TABLE}, got none")
     for k, record in enumerate(found):
         wanted = op.params[k] if k < len(op.params) else None
         if isinstance(record, Opaque):
