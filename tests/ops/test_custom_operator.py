@@ -1,4 +1,4 @@
-"""A package of its own adds an operator in one place: ids, rules, meaning; the file is CONTRIBUTING's."""
+"""A package of its own adds an operator in one place: the example that CONTRIBUTING shows."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_custom_operator_is_written_read_and_run(spec: OpSpec, container: str)
 
 def test_its_errors_are_in_the_users_words(spec: OpSpec) -> None:
     b = GraphBuilder()
-    with pytest.raises(ShapeError, match="GatedProduct.*must be even"):
+    with pytest.raises(ShapeError, match=r"GatedProduct.*must be even"):
         b.apply(spec.name, [b.input("x", (2, 3))])
 
 
