@@ -10,13 +10,19 @@ from mgeserial.passes.arithmetic import Arithmetic
 from mgeserial.passes.base import Check, Pass, run_passes
 from mgeserial.passes.batchnorm import BATCH_NORM
 from mgeserial.passes.census import census, weight_bytes
+from mgeserial.passes.convbias import CONV_BIAS, CONV_Z, DECONV_TYPE
+from mgeserial.passes.float16 import Float16
 from mgeserial.passes.folding import CommonSubexpressions, DeadCode, FoldConstants, SharedConstants
+from mgeserial.passes.grain import GRAIN, REDUCE_TYPE
 from mgeserial.passes.noops import NO_OPS
-from mgeserial.passes.options import OptimizeOptions
+from mgeserial.passes.options import Layout, OptimizeOptions
 from mgeserial.passes.report import Report
 from mgeserial.passes.shuffles import ShuffleChains
 
 __all__ = ["optimize", "passes_of"]
+
+# Layouts that MegEngine fuses the residual for.
+_WITH_Z = frozenset({Layout.NCHW4, Layout.NCHW32, Layout.CHWN4, Layout.NCHW64})
 
 
 def passes_of(options: OptimizeOptions) -> list[Pass]:
@@ -24,7 +30,16 @@ def passes_of(options: OptimizeOptions) -> list[Pass]:
     if not options.optimize_for_inference:
         return []
     passes: list[Pass] = [DeadCode(), CommonSubexpressions(), BATCH_NORM, NO_OPS, FoldConstants()]
-    passes += [Arithmetic(), ShuffleChains(), NO_OPS, FoldConstants()]
+    passes += [Arithmetic(), NO_OPS, REDUCE_TYPE]
+    if options.enable_fuse_grain:
+        passes.append(GRAIN)
+    if options.enable_ioc16 or options.enable_io16xc32:
+        passes += [Float16(sum_float32=options.enable_io16xc32), NO_OPS]
+    if options.fuses_conv:
+        passes.append(CONV_BIAS)
+    if options.enable_fuse_conv_bias_with_z or options.layout in _WITH_Z:
+        passes.append(CONV_Z)
+    passes += [DECONV_TYPE, ShuffleChains(), NO_OPS, FoldConstants()]
     return [*passes, CommonSubexpressions(), SharedConstants(), DeadCode()]
 
 

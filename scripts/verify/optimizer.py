@@ -1,0 +1,161 @@
+"""Compare the optimiser with the files that MegEngine itself optimised.
+
+    python scripts/verify/optimizer.py --json result.json
+    python scripts/verify/optimizer.py --case layout/fuse_plain -v
+
+Layout family: `source.v1.mge` is the graph before, `optimize` in case.json the options. Networks
+`*_optimized` and `*_nchw88`: the network of that name without the ending is the graph before.
+Checked for each: same outputs within the case's tolerance; same operators by kind and format
+(constants apart), or fewer; the bits of the metadata; that a second run changes nothing. Exit code
+1 when something is worse than MegEngine's file without a reason given in `EXPLAINED`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from corpus_cases import Case, Run, compare, corpus_root, iter_cases  # noqa: E402
+
+import mgeserial  # noqa: E402
+from loadrun.session import Session  # noqa: E402
+from mgeserial.errors import MgeError  # noqa: E402
+from mgeserial.ir.graph import Graph  # noqa: E402
+from mgeserial.passes import OptimizeOptions, optimize  # noqa: E402
+from mgeserial.passes.census import census  # noqa: E402
+from mgeserial.passes.evaluate import HOLDERS  # noqa: E402
+
+# Differences from MegEngine's census that are not fewer operators, with the reason.
+EXPLAINED: dict[str, str] = {}
+_ENDINGS = ("_optimized", "_nchw88")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A graph before, MegEngine's graph after, the options between them, and what to feed."""
+
+    case: Case
+    before: Path
+    after: Path
+    options: OptimizeOptions
+    run: Run
+
+
+def pairs(root: Path, wanted: list[str]) -> Iterator[Pair]:
+    """Every pair of the corpus."""
+    cases = {c.id: c for c in iter_cases(root, ["layout", "nets"])}
+    for case in cases.values():
+        if wanted and case.id not in wanted:
+            continue
+        given = case.case.get("optimize") or {}
+        after = case.path / "model.v1.mge"
+        if case.family == "layout":
+            source = case.source()
+            if source is not None:
+                options = OptimizeOptions(**given)
+                yield Pair(case, source.path, after, options, case.source_runs()[0])
+            continue
+        base = next((case.name[: -len(e)] for e in _ENDINGS if case.name.endswith(e)), None)
+        if base is None:
+            continue
+        plain = cases[f"nets/{base}"]
+        model = next(m for m in plain.models() if m.path.name == "model.v1.mge")
+        options = OptimizeOptions(**given)
+        yield Pair(case, model.path, after, options, plain.runs(model)[0])
+
+
+def operators(graph: Graph) -> dict[str, int]:
+    """The census without weights and constants."""
+    return {k: n for k, n in census(graph).items() if k not in HOLDERS}
+
+
+def difference(ours: dict[str, int], theirs: dict[str, int]) -> dict[str, list[int]]:
+    """[ours, MegEngine's] of each kind that differs."""
+    kinds = sorted({*ours, *theirs})
+    pairs_ = {k: [ours.get(k, 0), theirs.get(k, 0)] for k in kinds}
+    return {k: v for k, v in pairs_.items() if v[0] != v[1]}
+
+
+def check(pair: Pair) -> dict[str, Any]:
+    """What was found for one pair; `problems` is empty when all is well."""
+    before = mgeserial.load(pair.before).graphs[pair.run.graph_index]
+    theirs = mgeserial.load(pair.after).graph
+    new, report = optimize(before, pair.options)
+    with Session(new, "reference") as session:
+        outputs = session.run(pair.run.inputs)
+    problems = [f"outputs: {text}" for text in compare(pair.run, outputs)]
+    again = optimize(new, pair.options)[1].rewrites
+    if again:
+        problems.append(f"a second run changes {len(again)} places: {again[0]}")
+    bits = theirs.metadata.optimize_options if theirs.metadata is not None else 0
+    if new.metadata is None or new.metadata.optimize_options != bits:
+        problems.append(f"optimize_options: {pair.options.bits}, MegEngine has {bits}")
+    ours, wanted = operators(new), operators(theirs)
+    differs = difference(ours, wanted)
+    verdict = "same"
+    if differs:
+        fewer = sum(ours.values()) < sum(wanted.values())
+        verdict = "fewer operators" if fewer else EXPLAINED.get(pair.case.id, "")
+        if not verdict:
+            problems.append(f"operators differ [ours, MegEngine's]: {differs}")
+    return {
+        "operators": [sum(operators(before).values()), sum(ours.values()), sum(wanted.values())],
+        "constants": [_constants(before), _constants(new), _constants(theirs)],
+        "weight_bytes": [report.weight_bytes_before, report.weight_bytes_after],
+        "census": verdict or "differs",
+        "difference": differs,
+        "near_misses": [str(m) for m in report.near_misses],
+        "problems": problems,
+    }
+
+
+def _constants(graph: Graph) -> int:
+    return sum(n for k, n in census(graph).items() if k in HOLDERS)
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--root", type=Path, default=None, help="corpus folder")
+    parser.add_argument("--case", action="append", default=[], help="family/case, repeatable")
+    parser.add_argument("--json", default=None, help="write the result here (- for stdout)")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    args = parser.parse_args()
+    found: dict[str, dict[str, Any]] = {}
+    for pair in pairs(args.root or corpus_root(), args.case):
+        try:
+            found[pair.case.id] = check(pair)
+        except MgeError as error:
+            found[pair.case.id] = {"problems": [f"{type(error).__name__}: {error}"]}
+        except Exception:
+            text = traceback.format_exc(limit=-4)
+            found[pair.case.id] = {"problems": [f"traceback: {text}"]}
+        entry = found[pair.case.id]
+        shown = "; ".join(entry["problems"]) or entry["census"]
+        counts = "{} -> {} (MegEngine {})".format(*entry.get("operators", ["?"] * 3))
+        print(f"{pair.case.id:40} {counts:28} {shown}", file=sys.stderr)
+        if args.verbose:
+            for line in (str(entry.get("difference")), *entry.get("near_misses", [])):
+                print(f"    {line}", file=sys.stderr)
+    bad = [k for k, v in found.items() if v["problems"]]
+    same = sum(v.get("census") == "same" for v in found.values())
+    print(f"{len(found)} pairs: {same} the same, {len(bad)} with problems", file=sys.stderr)
+    result = {"schema": 1, "pairs": len(found), "same": same, "bad": bad, "cases": found}
+    if args.json == "-":
+        print(json.dumps(result, indent=1))
+    elif args.json:
+        Path(args.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
