@@ -23,7 +23,7 @@ from loadrun.stats import Stats
 from mgeserial.dtypes import Array
 from mgeserial.errors import ExecutionError, InputError, ShapeError
 from mgeserial.ir.copying import copy_graph
-from mgeserial.ir.graph import Graph, Output, Value, input_name
+from mgeserial.ir.graph import Graph, Output
 from mgeserial.ir.inference import Inference, infer
 from mgeserial.ir.model import Model
 from mgeserial.ir.types import Shape, TensorType
@@ -223,6 +223,8 @@ class Session:
 
     def _make_checker(self) -> tuple[Session, list[tuple[str, float]]]:
         """A session over the same network whose outputs are what AssertEqual compares."""
+        from mgeserial.testcases import checked_name
+
         graph, _ = copy_graph(self._graph)
         outputs: list[Output] = []
         checked: list[tuple[str, float]] = []
@@ -231,7 +233,7 @@ class Session:
                 expect, got = node.inputs[:2]
                 outputs += [Output(expect, f"{len(checked)}:expect", 0)]
                 outputs += [Output(got, f"{len(checked)}:got", 0)]
-                checked.append((_checked_name(expect, got), float(node.param.maxerr)))
+                checked.append((checked_name(node), float(node.param.maxerr)))
         graph.set_outputs(outputs)
         return Session(graph, self.backend, options=self._options), checked
 
@@ -360,12 +362,6 @@ def _pick(model: Model | Graph | Any, index: int) -> Graph:
     if not 0 <= index < len(loaded.graphs):
         raise InputError(f"graph {index} does not exist: the file has {len(loaded.graphs)}")
     return loaded.graphs[index]
-
-
-def _checked_name(expect: Value, got: Value) -> str:
-    """Name of a checked output: what `<out>:expect` was written for, else the value's own."""
-    name, marked, rest = input_name(expect).rpartition(":expect")
-    return name if marked and not rest else got.display_name
 
 
 def _with_threads(options: CompileOptions, threads: int) -> CompileOptions:

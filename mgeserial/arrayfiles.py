@@ -186,9 +186,10 @@ def note_types(document: Any) -> dict[str, str]:
 
 
 def npz_bytes(arrays: Iterable[NamedArray]) -> bytes:
-    """Content of a `.npz` file: arrays by name, and their element types in a note.
+    """Content of a `.npz` file: equal arrays give equal bytes.
 
-    Equal arrays give equal bytes.
+    Element types that the arrays alone do not tell (quantised, low-bit, bfloat16) are in a note,
+    a member of the archive that is no array.
 
     Raises:
         InputError: A name cannot be one of an archive's.
@@ -207,7 +208,9 @@ def npz_bytes(arrays: Iterable[NamedArray]) -> bytes:
                     np.lib.format.write_array(file, np.asarray(item.array), allow_pickle=False)
             except UnicodeEncodeError as error:
                 raise InputError(f"the name {printable(name)!r} is no valid text") from error
-            types[name] = item.type
-        text = json.dumps({"dtypes": types}, ensure_ascii=False, indent=1)
-        archive.writestr(zipfile.ZipInfo(NOTES, _TIME), text)
+            if item.type.lower() != item.array.dtype.name:
+                types[name] = item.type
+        if types:
+            text = json.dumps({"dtypes": types}, ensure_ascii=False, indent=1)
+            archive.writestr(zipfile.ZipInfo(NOTES, _TIME), text)
     return target.getvalue()
