@@ -14,8 +14,10 @@ from mgeserial.passes.convbias import CONV_BIAS, CONV_Z, DECONV_TYPE
 from mgeserial.passes.float16 import Float16
 from mgeserial.passes.folding import CommonSubexpressions, DeadCode, FoldConstants, SharedConstants
 from mgeserial.passes.grain import GRAIN, REDUCE_TYPE
+from mgeserial.passes.layout import passes_for
 from mgeserial.passes.noops import NO_OPS
 from mgeserial.passes.options import Layout, OptimizeOptions
+from mgeserial.passes.preprocess import PREPROCESS
 from mgeserial.passes.report import Report
 from mgeserial.passes.shuffles import ShuffleChains
 
@@ -33,12 +35,16 @@ def passes_of(options: OptimizeOptions) -> list[Pass]:
     passes += [Arithmetic(), NO_OPS, REDUCE_TYPE]
     if options.enable_fuse_grain:
         passes.append(GRAIN)
+    if options.enable_fuse_preprocess:
+        passes.append(PREPROCESS)
     if options.enable_ioc16 or options.enable_io16xc32:
         passes += [Float16(sum_float32=options.enable_io16xc32), NO_OPS]
     if options.fuses_conv:
         passes.append(CONV_BIAS)
     if options.enable_fuse_conv_bias_with_z or options.layout in _WITH_Z:
         passes.append(CONV_Z)
+    if options.layout is not Layout.NONE:
+        passes += passes_for(options.layout)
     passes += [DECONV_TYPE, ShuffleChains(), NO_OPS, FoldConstants()]
     return [*passes, CommonSubexpressions(), SharedConstants(), DeadCode()]
 
