@@ -85,7 +85,7 @@ def summarize(model: Model) -> dict[str, Any]:
 
 def _graph(model: Model, index: int, graph: Graph) -> dict[str, Any]:
     problems: list[str] = []
-    inference = _infer(graph, problems)
+    inference = _known_types(graph, problems)
     nodes = graph.nodes
     case = index - 1 if model.info is not None and model.info.testcases is not None else -1
     found: dict[str, Any] = {"index": index, "role": "network" if case < 0 else f"test case {case}"}
@@ -103,13 +103,27 @@ def _graph(model: Model, index: int, graph: Graph) -> dict[str, Any]:
         "parameters": _weights(graph.params),
         "computing_nodes": _computing_nodes(nodes),
         "metadata": None if graph.metadata is None else _metadata(graph.metadata),
-        "shapes_known": inference is not None and inference.is_complete,
+        "shapes_known": inference is not None and not inference.stops,
         "shapes_stop_at": []
         if inference is None
         else [{"operator": s.node.index, "reason": s.reason} for s in inference.stops[:100]],
         "problems": problems,
     }
     return found
+
+
+def _known_types(graph: Graph, problems: list[str]) -> Inference | None:
+    """What inference says, without the element types that it only stands in for."""
+    found = _infer(graph, problems)
+    if found is None or all(n.op.dtypes is not None for n in graph.nodes):
+        return found
+    guessed: set[Value] = set()
+    for node in graph.nodes:
+        follows = not guessed.isdisjoint(node.inputs)
+        if follows or (node.op.dtypes is None and node.output_dtype is None):
+            guessed.update(node.outputs)
+    types = {v: t for v, t in found.types.items() if v not in guessed}
+    return Inference(types=types, stops=found.stops, cause=found.cause)
 
 
 def _infer(graph: Graph, problems: list[str]) -> Inference | None:
@@ -284,7 +298,7 @@ def describe_operator(graph: Graph, index: int) -> dict[str, Any]:
             hint=f"operators are counted from 0 to {len(nodes) - 1}" if nodes else None,
         )
     problems: list[str] = []
-    inference = _infer(graph, problems)
+    inference = _known_types(graph, problems)
     return {
         "schema": SCHEMA,
         "kind": "operator",

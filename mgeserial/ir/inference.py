@@ -246,7 +246,9 @@ def _infer_node(
     outputs = node.outputs
     rule = node.op.dtypes
     call = make_call(node, inputs, _OnDemand(found, node.inputs))
-    dtypes = list(rule(call)) if rule is not None else [FLOAT32] * len(outputs)
+    # A stand-in where nothing says the type: the operator cannot be run anyway.
+    stand_in = node.output_dtype or FLOAT32
+    dtypes = list(rule(call)) if rule is not None else [stand_in] * len(outputs)
     given = shapes.get(outputs[0]) if shapes is not None and outputs else None
     reason = None
     if rule is None or node.op.shapes is None:

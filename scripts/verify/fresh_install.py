@@ -31,7 +31,8 @@ TIMEOUT_S = 1200
 
 def readme_command(word: str) -> str:
     """The one line of the README's code blocks that has `word`."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.M | re.S)
+    text = (ROOT / "README.md").read_text("utf-8")
+    blocks: list[str] = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     found = [line for block in blocks for line in block.splitlines() if word in line]
     if len(found) != 1:
         raise SystemExit(f"README.md: expected one command with {word!r}, found {len(found)}")

@@ -328,3 +328,29 @@ def test_a_closed_pipe_is_no_error():
     assert process.wait(60) == 141
     assert process.stderr.read() == b""
     process.stderr.close()
+
+
+def test_types_behind_an_unknown_operator_are_not_made_up(tmp_path, capsys):
+    ops = [build.input_op("x", (2,)), {"type_id": 77, "inputs": [0]}]
+    ops.append({"op": "Elemwise", "inputs": [1, 1], "params": [ADD]})
+    path = tmp_path / "net.mge"
+    path.write_bytes(build.v1(ops, [1, 2, 0]))
+    code, found = run_json(capsys, "info", path)
+    graph = found["graphs"][0]
+    assert code == 0
+    assert [v["dtype"] for v in graph["outputs"]] == [None, None, "Float32"]
+    assert not graph["shapes_known"]
+    ops[1]["output_dtype"] = build.dtype(4)
+    path.write_bytes(build.v1(ops, [1, 2, 0]))
+    _, found = run_json(capsys, "info", path)
+    assert [v["dtype"] for v in found["graphs"][0]["outputs"]] == ["Int32", "Int32", "Float32"]
+
+
+def test_a_file_of_a_newer_release_is_read_and_said_to_be_one(tmp_path, capsys):
+    path = tmp_path / "net.mge"
+    path.write_bytes(build.v2([build.input_op("x", (2,))], [0], version=101400))
+    code, found = run_json(capsys, "info", path)
+    assert code == 0
+    assert found["graphs"][0]["written_by"] == []
+    assert "newer than v1.13.4" in found["graphs"][0]["version_note"]
+    assert "newer than v1.13.4" in run(capsys, "info", path)[1]
