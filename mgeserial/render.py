@@ -5,12 +5,20 @@ Names from files go through `errors.printable`; long lists end with how many mor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mgeserial.errors import printable
 
-__all__ = ["columns", "operator_text", "plural", "size_text", "summary_text", "type_text"]
+__all__ = [
+    "columns",
+    "dtype_text",
+    "operator_text",
+    "plural",
+    "size_text",
+    "summary_text",
+    "type_text",
+]
 
 _MOST_LINES = 40
 
@@ -50,14 +58,19 @@ def columns(rows: Iterable[Sequence[str]], *, indent: int = 2) -> list[str]:
     return lines
 
 
-def type_text(value: dict[str, Any]) -> str:
+def dtype_text(value: Mapping[str, Any]) -> str:
+    """Element type with its scale and zero point: `QuantizedS8(scale=0.05)`; `?` if not known."""
+    name = value["dtype"] or "?"
+    scale, zero = value["scale"], value["zero_point"]
+    if scale is None:
+        return str(name)
+    shown = scale if isinstance(scale, str) else f"{scale:.9g}"
+    return f"{name}(scale={shown}" + ("" if zero is None else f", zero_point={zero}") + ")"
+
+
+def type_text(value: Mapping[str, Any]) -> str:
     """`Float32 (1, 3, 224, 224)`, `QuantizedS8(scale=0.05) (?, 16)`."""
-    text = value["dtype"] or "?"
-    if value["scale"] is not None:
-        scale = value["scale"]
-        text += f"(scale={scale if isinstance(scale, str) else f'{scale:.9g}'}"
-        zero = value["zero_point"]
-        text += f", zero_point={zero})" if zero is not None else ")"
+    text = dtype_text(value)
     shape = value["shape"]
     if shape is None:
         return f"{text} (any shape)" if value.get("is_input") else f"{text} (shape not known)"
@@ -217,7 +230,7 @@ def operator_text(found: dict[str, Any]) -> str:
     for i, size in enumerate(found["blobs_bytes"]):
         lines.append(f"blob {i}: {size:,} bytes")
     if found["output_dtype"] is not None:
-        lines.append(f"output dtype: {type_text({**found['output_dtype'], 'shape': []})[:-3]}")
+        lines.append(f"output dtype: {dtype_text(found['output_dtype'])}")
     nodes = [printable(n) if n else "default" for n in found["computing_nodes"]]
     if nodes:
         lines.append(f"computing nodes: {', '.join(nodes[:8])}")

@@ -278,16 +278,16 @@ def _draw(scene: _Scene) -> Layout:
     bottom = bottoms[-1] + _MARGIN if bottoms else 0.0
     width, bottom = _place_lone(scene, corners, width, bottom)
     ends = _wire_ends(scene, shift)
-    routes = []
+    routes: list[tuple[Point, ...]] = []
     for k, wire in enumerate(scene.wires):
         (_, top), (_, high) = corners[wire.source], scene.sizes[wire.source]
-        points = [(scene.x[wire.source] + shift, top + high)]
+        path: list[Point] = [(scene.x[wire.source] + shift, top + high)]
         if k in lanes:
             first, last = scene.rank[wire.source] + 1, scene.rank[wire.target] - 1
-            points += [(lanes[k], tops[first]), (lanes[k], bottoms[last])]
+            path += [(lanes[k], tops[first]), (lanes[k], bottoms[last])]
         else:
-            _pass(scene, k, shift, tops, bottoms, points)
-        routes.append((*points, (ends[k], corners[wire.target][1])))
+            _pass(scene, k, shift, tops, bottoms, path)
+        routes.append((*path, (ends[k], corners[wire.target][1])))
     return Layout(tuple(corners), tuple(routes), width, max(bottom, 2 * _MARGIN))
 
 

@@ -15,7 +15,7 @@ from mgeserial.errors import InputError, MgeError, printable
 from mgeserial.inspect import describe_node
 from mgeserial.ir.graph import Graph, Node, Value, input_name
 from mgeserial.ir.tensor import Tensor
-from mgeserial.render import plural, size_text
+from mgeserial.render import dtype_text, plural, size_text
 from mgeserial.view.families import Family, family_of
 from mgeserial.view.layout import Layout, Wire, lay_out
 
@@ -329,14 +329,20 @@ def _cut(text: str) -> str:
 def shape_text(shape: Sequence[int | None] | None) -> str:
     """`1×3×224×224`; `?` for what is not known."""
     if shape is None:
-        return "of unknown shape"
-    return "×".join("?" if n is None else str(n) for n in shape) or "of any shape"
+        return "(shape not known)"
+    return "×".join("?" if n is None else str(n) for n in shape) or "(any shape)"
 
 
-def type_text(entry: Mapping[str, Any]) -> str:
-    """Element type and shape of a value of `inspect`, in short: `Float32 1×3×224×224`."""
-    name = entry["dtype"]
-    return f"{name} {shape_text(entry['shape'])}" if name else "type not known"
+def type_text(entry: Mapping[str, Any], *, full: bool = False) -> str:
+    """Element type and shape of a value of `inspect`: `Float32 1×3×224×224`.
+
+    Args:
+        entry: A value's or tensor's entry.
+        full: Whether scale and zero point are told.
+    """
+    if not entry["dtype"]:
+        return "type not known"
+    return f"{dtype_text(entry) if full else entry['dtype']} {shape_text(entry['shape'])}"
 
 
 def text_width(text: str, size: float) -> float:

@@ -113,9 +113,12 @@ def hover_lines(picture: Picture, box: Box) -> list[str]:
     offset = found["offset_bytes"]
     place = "" if offset is None else f", file offset 0x{offset:x}"
     lines.append(f"operator {box.operator}{place}")
-    lines += [f"in  {e['role'] or ''}: {type_text(e)}  {e['name']}" for e in found["inputs"][:20]]
-    lines += [f"out {e['name'] or ''}: {type_text(e)}" for e in found["outputs"][:20]]
-    lines += [f"holds {e['name'] or ''}: {type_text(e)}" for e in found["tensors"][:20]]
+    lines += [
+        f"in  {e['role'] or ''}: {type_text(e, full=True)}  {e['name']}"
+        for e in found["inputs"][:20]
+    ]
+    lines += [f"out {e['name'] or ''}: {type_text(e, full=True)}" for e in found["outputs"][:20]]
+    lines += [f"holds {e['name'] or ''}: {type_text(e, full=True)}" for e in found["tensors"][:20]]
     for record in found["params"]:
         lines += [f"{name} = {_shown(record, name)}" for name in record["changed"]]
     return [*lines, *found["problems"]]
