@@ -14,6 +14,7 @@ PROGRAM = Program(
     {
         "info": ("mgeserial.cli.info", "what a file is and what its graphs hold"),
         "check": ("mgeserial.cli.check", "what a backend cannot run, all at once"),
+        "optimize": ("mgeserial.cli.optimize", "fold, fuse, convert layouts; with the reasons"),
     },
 )
 

@@ -53,17 +53,20 @@ class Report:
             "passes": [_pass_data(p) for p in self.passes],
         }
 
-    def text(self, *, verbose: bool = False) -> str:
+    def text(self, *, verbose: bool = False, details: bool = True) -> str:
         """The report for people: totals, changes by rule, near-misses by reason.
 
         Args:
             verbose: Whether each place is listed, not only their number.
+            details: Whether more than the totals is said.
         """
         before, after = sum(self.before.values()), sum(self.after.values())
         lines = [
             f"operators: {before} -> {after}",
             f"weights: {self.weight_bytes_before} -> {self.weight_bytes_after} bytes",
         ]
+        if not details:
+            return "\n".join(lines)
         changed = {
             k: (self.before.get(k, 0), self.after.get(k, 0))
             for k in sorted({*self.before, *self.after})
