@@ -6,9 +6,9 @@ moved by (dy, dx) * stride2.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,33 +16,42 @@ from mgeserial import params as P
 from mgeserial.dtypes import Array
 from mgeserial.errors import UnsupportedError
 from mgeserial.ir.types import Call, Shape, ShapeLike
-from mgeserial.ops.imaging import Float32, Floats, as_values
+from mgeserial.ops.imaging import Floats, as_values
 from mgeserial.ops.numerics import narrow
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
 from mgeserial.ops.rules import dtype_of, need
 
+# Displacements times kernel taps: each is one pass over the maps.
+_MOST_PASSES = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Geometry of a correlation: `shape` of the output, `reach` displacements each way."""
+    """Geometry of a correlation.
+
+    Attributes:
+        shape: Shape of the output.
+        size: Height and width of the maps.
+        reach: Displacements each way.
+        kernel: Side of the windows.
+        stride: Pixels between windows.
+        step: Pixels between displacements.
+        first: Row and column where the first window begins in data1, may be negative.
+    """
 
     shape: Shape
+    size: tuple[int, int]
     reach: int
     kernel: int
     stride: int
     step: int
-    border: int
     first: int
 
-    def windows(
-        self, *, swapped: bool = False
-    ) -> Iterator[tuple[int, tuple[slice, slice], tuple[slice, slice]]]:
+    def windows(self, *, swapped: bool = False) -> Iterator[tuple[int, _Grid, _Grid]]:
         """(channel, pixels of data1, pixels of data2) for each displacement and kernel tap.
 
-        Slices are for maps padded by `border` on all sides. With `swapped` channels count
-        displacements column by column.
+        With `swapped` channels count displacements column by column.
         """
-        h, w = self.shape[2:]
         width = 2 * self.reach + 1
         for channel in range(width * width):
             dy, dx = channel // width - self.reach, channel % width - self.reach
@@ -51,12 +60,31 @@ class _Plan:
             for i in range(self.kernel):
                 for j in range(self.kernel):
                     y, x = self.first + i, self.first + j
-                    here = self._span(y, h), self._span(x, w)
-                    there = self._span(y + dy * self.step, h), self._span(x + dx * self.step, w)
-                    yield channel, here, there
+                    moved = self._grid(y + dy * self.step, x + dx * self.step)
+                    yield channel, self._grid(y, x), moved
 
-    def _span(self, start: int, count: int) -> slice:
-        return slice(start, start + (count - 1) * self.stride + 1, self.stride)
+    def _grid(self, y: int, x: int) -> _Grid:
+        rows = y + self.stride * np.arange(self.shape[2])
+        columns = x + self.stride * np.arange(self.shape[3])
+        down = np.flatnonzero((rows >= 0) & (rows < self.size[0]))
+        across = np.flatnonzero((columns >= 0) & (columns < self.size[1]))
+        return _Grid(
+            (..., down[:, None], across), (..., rows[down][:, None], columns[across]),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Pixels of a map that outputs read: numpy indices of the outputs, and of the pixels."""
+
+    outputs: tuple[Any, ...]
+    pixels: tuple[Any, ...]
+
+    def read(self, x: Floats, shape: Shape) -> Floats:
+        """Values (n, c, h, w) of the outputs, zeros outside of the map."""
+        values = np.zeros((*x.shape[:2], *shape[2:]))
+        values[self.outputs] = x[self.pixels]
+        return values
 
 
 def _plan(call: Call, data1: int, data2: int) -> _Plan:
@@ -72,29 +100,22 @@ def _plan(call: Call, data1: int, data2: int) -> _Plan:
     )
     radius = (param.kernel_size - 1) // 2
     margin = 2 * (param.max_displacement + radius)
-    h, w = (math.ceil((n + 2 * param.pad_size - margin) / param.stride1) for n in shape[2:])
+    h, w = (-((margin - n - 2 * param.pad_size) // param.stride1) for n in shape[2:])
     need(h > 0 and w > 0, f"maps of shape {shape} are smaller than the displacements")
     reach = param.max_displacement // param.stride2
-    moved = reach * param.stride2
-    # Windows start at max_displacement - pad_size and reach `moved` further out; the last one may
-    # stand out by what ceil adds.
-    border = max(0, moved - param.max_displacement + param.pad_size) + param.stride1
+    channels = (2 * reach + 1) ** 2
+    need(
+        channels * param.kernel_size**2 <= _MOST_PASSES,
+        f"{channels} displacements of {param.kernel_size} x {param.kernel_size} windows: too many",
+    )
     return _Plan(
-        (shape[0], (2 * reach + 1) ** 2, h, w), reach, param.kernel_size, param.stride1,
-        param.stride2, border, border + param.max_displacement - param.pad_size,
+        (shape[0], channels, h, w), (shape[2], shape[3]), reach, param.kernel_size,
+        param.stride1, param.stride2, param.max_displacement - param.pad_size,
     )  # fmt: skip
 
 
-def _padded(x: Floats, border: int) -> Floats:
-    ends = (border, border)
-    return np.pad(x, ((0, 0), (0, 0), ends, ends))
-
-
-def _maps(call: Call, plan: _Plan, *arrays: tuple[Array, int]) -> list[Floats]:
-    return [
-        _padded(as_values(a, call.dtype(place)).astype(np.float64), plan.border)
-        for a, place in arrays
-    ]
+def _map(call: Call, place: int, array: Array) -> Floats:
+    return as_values(array, call.dtype(place)).astype(np.float64)
 
 
 def _correlation_shapes(call: Call) -> list[ShapeLike]:
@@ -103,13 +124,13 @@ def _correlation_shapes(call: Call) -> list[ShapeLike]:
 
 def _correlation(call: Call, data1: Array, data2: Array) -> Array:
     plan = _plan(call, 0, 1)
-    a, b = _maps(call, plan, (data1, 0), (data2, 1))
+    a, b = _map(call, 0, data1), _map(call, 1, data2)
     total = np.zeros(plan.shape)
     for channel, here, there in plan.windows():
-        x, y = a[(..., *here)], b[(..., *there)]
+        x, y = here.read(a, plan.shape), there.read(b, plan.shape)
         both = x * y if call.param.is_multiply else np.abs(x - y)
         total[:, channel] += both.sum(axis=1)
-    return narrow(total / (plan.kernel**2 * data1.shape[1]), call.dtype(0))
+    return narrow(total / (plan.kernel**2 * max(data1.shape[1], 1)), call.dtype(0))
 
 
 def _backward_shapes(call: Call) -> list[ShapeLike]:
@@ -123,22 +144,20 @@ def _backward_shapes(call: Call) -> list[ShapeLike]:
 
 def _backward(call: Call, diff: Array, data1: Array, data2: Array, *, first: bool) -> Array:
     """Gradient by data1 (`first`) or by data2."""
-    plan, (h, w) = _plan(call, 1, 2), data1.shape[2:]
-    a, b = _maps(call, plan, (data1, 1), (data2, 2))
-    scale = plan.kernel**2 * data1.shape[1]
-    gradient: Float32 = as_values(diff, call.dtype(0))
+    plan = _plan(call, 1, 2)
+    a, b = _map(call, 1, data1), _map(call, 2, data2)
+    gradient = as_values(diff, call.dtype(0)).astype(np.float64)
     total = np.zeros(a.shape)
     # MegEngine's gradient by data1 takes rows of displacements for columns; files mean that.
     for channel, here, there in plan.windows(swapped=first):
-        x, y = a[(..., *here)], b[(..., *there)]
+        x, y = here.read(a, plan.shape), there.read(b, plan.shape)
         if call.param.is_multiply:
             slope = y if first else x
         else:
             slope = np.sign(x - y) if first else np.sign(y - x)
-        target = here if first else there
-        total[(..., *target)] += gradient[:, channel, None] * slope
-    inner = total[:, :, plan.border : plan.border + h, plan.border : plan.border + w]
-    return narrow(inner / scale, call.dtype(1))
+        grid = here if first else there
+        total[grid.pixels] += (gradient[:, channel, None] * slope)[grid.outputs]
+    return narrow(total / (plan.kernel**2 * max(data1.shape[1], 1)), call.dtype(1))
 
 
 def _backward1(call: Call, diff: Array, data1: Array, data2: Array) -> Array:

@@ -9,7 +9,7 @@ from mgeserial.dtypes import FLOAT32, Array, DType
 from mgeserial.errors import UnsupportedError
 from mgeserial.ir.types import Call, Shape, ShapeLike
 from mgeserial.ops.numerics import from_real, to_real
-from mgeserial.ops.operands import dims, number, ruled_shape
+from mgeserial.ops.operands import MOST_ELEMENTS, dims, number, ruled_shape
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
 from mgeserial.ops.rules import dtype_of, fixed_dtype, need
 
@@ -44,7 +44,10 @@ def _eye_shapes(call: Call) -> list[ShapeLike]:
     if wanted is None:
         return [(None, None)]
     need(len(wanted) in (1, 2), f"a matrix has 1 or 2 dimensions, got {wanted}")
-    return [wanted if len(wanted) == 2 else wanted * 2]
+    rows, columns = wanted if len(wanted) == 2 else wanted * 2
+    size = (rows or 0) * (columns or 0)
+    need(size <= MOST_ELEMENTS, f"a matrix of shape ({rows}, {columns}) is too large")
+    return [(rows, columns)]
 
 
 def _eye(call: Call, shape: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import TypeVar
 
 import numpy as np
@@ -52,6 +53,7 @@ def _sigmas(call: Call) -> tuple[float, float]:
 
 
 def _kernel_size(size: int, sigma: float, dtype: DType) -> int:
+    need(math.isfinite(sigma), f"the deviation must be a number, got {sigma}")
     if size == 0 and sigma > 0:
         reach = 3 if dtype.kind is DTypeEnum.Uint8 else 4
         size = round(sigma * reach * 2 + 1) | 1
@@ -120,6 +122,7 @@ def _dct_blocks(call: Call) -> tuple[int, int, int, int, int]:
     need(len(shape) == 4, f"images (n, c, h, w) are needed, got shape {shape}")
     need(size > 0, f"the block size must be above zero, got {size}")
     n, c, h, w = shape
+    need(h > 0 and w > 0, f"images of shape {shape} have no pixels")
     need(h % size == 0 and w % size == 0, f"{h} x {w} does not divide into blocks of {size}")
     return n, c, h // size, w // size, size
 
@@ -159,7 +162,7 @@ def _dct(call: Call, x: Array, *masks: Array) -> Array:
     dtype = call.output_types[0].dtype
     y: Array = quantize(channels, dtype) if dtype.is_quantized else channels
     if call.param.format == P.ConvolutionFormat.NCHW4:
-        y = y.reshape(n, -1, 4, h, w).transpose(0, 1, 3, 4, 2)
+        y = y.reshape(n, channels.shape[1] // 4, 4, h, w).transpose(0, 1, 3, 4, 2)
     return y
 
 

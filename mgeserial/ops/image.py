@@ -6,15 +6,21 @@ Each of the two is the adjoint of the other, so two functions serve all four ope
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mgeserial import params as P
 from mgeserial.dtypes import Array
 from mgeserial.ir.types import Call, Shape, ShapeLike
-from mgeserial.ops.numerics import narrow, widen
+from mgeserial.ops.numerics import accumulator, narrow, widen
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
 from mgeserial.ops.rules import dtype_of, need
+
+_At = tuple[Any, ...]
+_Index = npt.NDArray[np.intp]
 
 
 def _positions(call: Call, size: tuple[int, int]) -> tuple[int, int]:
@@ -36,36 +42,61 @@ def _positions(call: Call, size: tuple[int, int]) -> tuple[int, int]:
     return rows, columns
 
 
-def _taps(call: Call, out: tuple[int, int]) -> Iterator[tuple[int, int, slice, slice]]:
-    """(i, j, rows, columns) of the padded image that element (i, j) of the windows covers."""
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """For one tap of the windows along an axis: windows whose tap is inside, and where it is."""
+
+    windows: _Index
+    pixels: _Index
+
+
+def _line(tap: int, count: int, size: int, *, pad: int, stride: int, dilate: int) -> _Line:
+    position = tap * dilate - pad + stride * np.arange(count)
+    inside = (position >= 0) & (position < size)
+    return _Line(np.flatnonzero(inside), position[inside])
+
+
+def _taps(call: Call, shape: Shape, size: tuple[int, int]) -> Iterator[tuple[_At, _At]]:
+    """(place in the windows, place in the images) for each tap that is inside of some window.
+
+    Padding is never stored: parameters may ask for more of it than there is memory.
+
+    Args:
+        call: The call with the windows' geometry.
+        shape: Shape (n, c, rows, columns, window_h, window_w) of the windows.
+        size: Height and width of the images.
+    """
     p = call.param
+    across = [
+        (j, _line(j, shape[3], size[1], pad=p.pad_w, stride=p.stride_w, dilate=p.dilate_w))
+        for j in range(p.window_w)
+    ]
     for i in range(p.window_h):
-        for j in range(p.window_w):
-            y, x = i * p.dilate_h, j * p.dilate_w
-            rows = slice(y, y + (out[0] - 1) * p.stride_h + 1, p.stride_h)
-            yield i, j, rows, slice(x, x + (out[1] - 1) * p.stride_w + 1, p.stride_w)
+        down = _line(i, shape[2], size[0], pad=p.pad_h, stride=p.stride_h, dilate=p.dilate_h)
+        rows, ys = down.windows[:, None], down.pixels[:, None]
+        for j, line in across:
+            if rows.size and line.windows.size:
+                yield (..., rows, line.windows, i, j), (..., ys, line.pixels)
 
 
 def _gather(call: Call, x: Array) -> Array:
-    """Windows (n, c, oh, ow, window_h, window_w) of images (n, c, h, w), zeros outside."""
-    p = call.param
-    oh, ow = _positions(call, x.shape[2:])
-    padded = np.pad(x, ((0, 0), (0, 0), (p.pad_h, p.pad_h), (p.pad_w, p.pad_w)))
-    y = np.empty((*x.shape[:2], oh, ow, p.window_h, p.window_w), x.dtype)
-    for i, j, rows, columns in _taps(call, (oh, ow)):
-        y[..., i, j] = padded[:, :, rows, columns]
+    """Windows (n, c, rows, columns, h, w) of images (n, c, h, w), zeros outside."""
+    y = np.zeros(_window_shape(call, x.shape), x.dtype)
+    if y.size:
+        for place, source in _taps(call, y.shape, x.shape[2:]):
+            y[place] = x[source]
     return y
 
 
 def _sum(call: Call, windows: Array, size: tuple[int, int]) -> Array:
     """Images (n, c, h, w) to which every window adds its elements at its place."""
-    p, (h, w) = call.param, size
-    shape = (*windows.shape[:2], h + 2 * p.pad_h, w + 2 * p.pad_w)
-    total = np.zeros(shape, np.float64 if call.dtype(0).is_float else np.int64)
-    wide = widen(windows, call.dtype(0))
-    for i, j, rows, columns in _taps(call, windows.shape[2:4]):
-        total[:, :, rows, columns] += wide[..., i, j]
-    return narrow(total[:, :, p.pad_h : p.pad_h + h, p.pad_w : p.pad_w + w], call.dtype(0))
+    dtype = call.dtype(0)
+    total = np.zeros((*windows.shape[:2], *size), accumulator(dtype))
+    if windows.size:
+        wide = widen(windows, dtype)
+        for place, target in _taps(call, windows.shape, size):
+            total[target] += wide[place]
+    return narrow(total, dtype)
 
 
 def _window_shape(call: Call, shape: Shape) -> Shape:

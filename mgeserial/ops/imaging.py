@@ -8,6 +8,7 @@ Source: layouts of semantics section 4, rounding of section 10.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -94,7 +95,8 @@ def layout_of(format_: P.ConvolutionFormat) -> Layout:
 def planes(x: npt.NDArray[_S], layout: Layout) -> npt.NDArray[_S]:
     """View (or copy) of images as (n, k, h, w), k all that is neither batch, height nor width."""
     moved = np.moveaxis(x, (layout.h, layout.w), (-2, -1))
-    return moved.reshape(x.shape[0], -1, *moved.shape[-2:])
+    # Not -1: nothing can be inferred of an empty batch.
+    return moved.reshape(x.shape[0], math.prod(moved.shape[1:-2]), *moved.shape[-2:])
 
 
 def unplanes(y: npt.NDArray[_S], shape: Shape, layout: Layout) -> npt.NDArray[_S]:
@@ -105,7 +107,13 @@ def unplanes(y: npt.NDArray[_S], shape: Shape, layout: Layout) -> npt.NDArray[_S
 
 
 def as_values(x: Array, dtype: DType) -> Float32:
-    """Elements as float32 numbers; quantised types as their codes, not as real values."""
+    """Elements as float32 numbers; quantised types as their codes, not as real values.
+
+    Raises:
+        UnsupportedError: The elements are complex.
+    """
+    if dtype.kind is DTypeEnum.Complex64:
+        raise UnsupportedError("images of Complex64 are not supported")
     return widen(x, dtype).astype(np.float32, copy=False)
 
 

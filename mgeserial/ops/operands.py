@@ -22,6 +22,7 @@ from mgeserial.ops.rules import need, normal_axis
 
 __all__ = [
     "MAX_RANK",
+    "MOST_ELEMENTS",
     "as_index",
     "dims",
     "during",
@@ -34,7 +35,7 @@ __all__ = [
 
 MAX_RANK = 7
 # No tensor of a model comes near this; a larger product is a broken or hostile shape operand.
-_MOST_ELEMENTS = 1 << 40
+MOST_ELEMENTS = 1 << 31
 
 
 def during(call: Call, *arrays: Array) -> Call:
@@ -78,7 +79,7 @@ def integers(call: Call, index: int) -> tuple[int, ...] | None:
     need(value.size <= MAX_RANK, f"input {index} has {value.size} numbers, at most {MAX_RANK} fit")
     real = to_real(value, given.dtype) if given.dtype.is_float else value
     found = [float(v) if given.dtype.is_float else int(v) for v in real.reshape(-1)]
-    sensible = all(abs(v) <= _MOST_ELEMENTS for v in found)
+    sensible = all(abs(v) <= MOST_ELEMENTS for v in found)
     need(sensible, f"input {index} must hold numbers of sensible size, got {found}")
     return tuple(int(v) for v in found)
 
@@ -95,6 +96,7 @@ def number(call: Call, index: int) -> int | None:
     value = call.value(index)
     if value is None:
         return None
+    need(value.size == 1, f"input {index} must be one number, got shape {value.shape}")
     found = integers(call.replace(values=(None,) * index + (value.reshape(-1),)), index)
     return None if found is None else found[0]
 
@@ -136,7 +138,7 @@ def known_dims(call: Call, index: int, *, count: int | None = None) -> Shape:
 def _dims_of(index: int, found: tuple[int, ...]) -> Shape:
     """The numbers of input `index` as dimensions, after a check."""
     need(all(n >= 0 for n in found), f"input {index} says the shape {found}: below zero")
-    need(math.prod(found) <= _MOST_ELEMENTS, f"input {index} says the shape {found}: too large")
+    need(math.prod(found) <= MOST_ELEMENTS, f"input {index} says the shape {found}: too large")
     return found
 
 

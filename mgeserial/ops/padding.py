@@ -23,6 +23,7 @@ def _offsets(call: Call, rank: int) -> list[tuple[int, int]]:
         (getattr(param, f"front_offset_dim{i}"), getattr(param, f"back_offset_dim{i}"))
         for i in range(MAX_RANK)
     ]
+    need(all(n >= 0 for pair in pairs for n in pair), f"offsets below zero: {pairs[:rank]}")
     need(
         not any(front or back for front, back in pairs[rank:]),
         f"padding is given for more than the {rank} dimensions of the input",
@@ -63,12 +64,14 @@ def _inner(shape: tuple[int, ...], pairs: list[tuple[int, int]]) -> tuple[slice,
 
 
 def _padding(call: Call, x: Array) -> Array:
-    pairs = _offsets(call, x.ndim)
+    pairs, shape = _offsets(call, x.ndim), _padded_shape(call, x.shape)
+    if 0 in shape:
+        return np.empty(shape, x.dtype)
     if call.param.padding_mode == _MODE.CONSTANT:
         # Of quantised types the value is a code.
         value, dtype = np.array([call.param.padding_val], np.float32), call.dtype(0)
         fill = narrow(value, dtype) if dtype.is_float else truncate(value, dtype)
-        y = np.empty(_padded_shape(call, x.shape), x.dtype)
+        y = np.empty(shape, x.dtype)
         y[...] = fill
         y[_inner(x.shape, pairs)] = x
         return y
@@ -89,6 +92,8 @@ def _padding_backward(call: Call, diff: Array, source: Array) -> Array:
     if call.param.padding_mode == _MODE.CONSTANT:
         return diff[_inner(source.shape, pairs)]
     dtype = call.dtype(0)
+    if diff.size == 0:
+        return np.zeros(source.shape, diff.dtype)
     total = widen(diff, dtype)
     for axis, pair in enumerate(pairs):
         if any(pair):

@@ -66,8 +66,10 @@ def _line(mode: P.WarpPerspectiveV1InterpolationMode, out: int, size: int) -> Li
 
 def _resize(call: Call, x: Array, out_shape: Array) -> Array:
     layout, dtype = layout_of(call.param.format), call.dtype(0)
-    wanted = layout.size(ruled_shape(call, x, out_shape))
-    size = layout.size(x.shape)
+    result = ruled_shape(call, x, out_shape)
+    if 0 in result:
+        return np.empty(result, x.dtype)
+    wanted, size = layout.size(result), layout.size(x.shape)
     if _is_fine(call, layout, x.shape[-1]):
         return unplanes(_fine(call, planes(x, layout), wanted), x.shape, layout)
     values = planes(as_values(x, dtype), layout)
@@ -145,6 +147,8 @@ def _resize_backward_shapes(call: Call) -> list[ShapeLike]:
 
 def _resize_backward(call: Call, diff: Array, source: Array) -> Array:
     layout, dtype = layout_of(call.param.format), call.dtype(0)
+    if diff.size == 0:
+        return np.zeros(source.shape, diff.dtype)
     total = planes(as_values(diff, dtype), layout).astype(np.float64)
     for axis, out, size in zip(
         (-1, -2),
@@ -173,6 +177,8 @@ def _resize3d_shapes(call: Call) -> list[ShapeLike]:
 
 def _resize3d(call: Call, x: Array, out_shape: Array) -> Array:
     wanted, dtype = ruled_shape(call, x, out_shape), call.dtype(0)
+    if 0 in wanted:
+        return np.empty(wanted, x.dtype)
     values = as_values(x, dtype)
     for axis in (-1, -2, -3):
         line = lines.stretched(wanted[axis], x.shape[axis], align_corners=call.param.align_corners)

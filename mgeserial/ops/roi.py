@@ -5,6 +5,8 @@ Regions are rows (image, x0, y0, x1, y1) in float32.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -27,6 +29,9 @@ from mgeserial.ops.sampling import (
     scatter,
     whole,
 )
+
+# A region is sampled in one piece.
+_MOST_SAMPLES = 1 << 22
 
 
 def _value_and_index(call: Call) -> list[DType]:
@@ -68,6 +73,7 @@ def _align_dims(call: Call, images: int, regions: int) -> Shape:
     param = call.param
     sizes = (param.pooled_height, param.pooled_width, param.sample_height, param.sample_width)
     need(min(sizes) > 0, f"pooled and sample sizes must be above zero, got {sizes}")
+    need(math.prod(sizes) <= _MOST_SAMPLES, f"{math.prod(sizes)} samples a region are too many")
     return (call.shape(regions)[0], call.shape(images)[1], *sizes[:2])
 
 

@@ -26,7 +26,7 @@ from mgeserial.ops.imaging import (
     unplanes,
 )
 from mgeserial.ops.numerics import rhte
-from mgeserial.ops.operands import as_index, dims, during, known_dims
+from mgeserial.ops.operands import as_index, dims, during, known_dims, ruled_shape
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
 from mgeserial.ops.rules import dtype_of, need, output_or
 from mgeserial.ops.sampling import (
@@ -183,6 +183,9 @@ def _warp(call: Call, *arrays: Array) -> Array:
     source, _ = _layouts(call.param.format)
     x = arrays[0] if len(role.sources) == 1 else np.concatenate([arrays[i] for i in role.sources])
     matrix = as_values(arrays[role.matrix], call.dtype(role.matrix))
+    result = ruled_shape(call, *arrays)
+    if 0 in result:
+        return np.empty(result, call.output_types[0].dtype.storage)
     h, w = known_dims(during(call, *arrays), role.shape, count=2)
     index = None if role.index is None else arrays[role.index]
     image = source_images(index, matrix.shape[0], x.shape[0])
@@ -323,6 +326,9 @@ def remap_points(call: Call, coordinates: Array, size: tuple[int, int]) -> Point
 
 def _remap(call: Call, source: Array, coordinates: Array) -> Array:
     layout, dtype = remap_layout(call, 0, 1), call.dtype(0)
+    result = ruled_shape(call, source, coordinates)
+    if 0 in result:
+        return np.empty(result, source.dtype)
     points = remap_points(call, coordinates, layout.size(source.shape))
     mixed = interpolate(planes(as_values(source, dtype), layout), points, fill=call.param.scalar)
     if call.param.border_type == Border.CONSTANT:

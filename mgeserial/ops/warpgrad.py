@@ -48,6 +48,8 @@ def _remap_data_shapes(call: Call) -> list[ShapeLike]:
 
 def _remap_data(call: Call, coordinates: Array, diff: Array, source: Array) -> Array:
     layout = remap_layout(call, 2, 0)
+    if diff.size == 0:
+        return np.zeros(source.shape, source.dtype)
     points = remap_points(call, coordinates, layout.size(source.shape))
     flat = planes(as_values(diff, call.dtype(1)), layout)
     rows = flat.transpose(0, 2, 3, 1).reshape(-1, flat.shape[1])
@@ -63,7 +65,7 @@ def _remap_map_shapes(call: Call) -> list[ShapeLike]:
 
 
 def _remap_map(call: Call, source: Array, coordinates: Array, diff: Array) -> Array:
-    if call.param.imode != Mode.LINEAR:
+    if call.param.imode != Mode.LINEAR or diff.size == 0:
         return np.zeros_like(coordinates)
     layout = remap_layout(call, 0, 1)
     points = remap_points(call, coordinates, layout.size(source.shape))
@@ -90,6 +92,7 @@ def _warp_fits(call: Call, matrix: int, diff: int, shape: tuple[int, ...]) -> No
         len(given) == 4 and len(shape) == 4 and given[:2] == (count, shape[1]),
         f"the gradient must have shape ({count}, c, h, w) for images {shape}, got {given}",
     )
+    need(min(shape[2:]) > 0, f"images of shape {shape} have no pixels")
     if diff - matrix == 1:
         need(count == shape[0], f"{count} matrices for {shape[0]} images")
 
@@ -106,6 +109,8 @@ def _warp_data_shapes(call: Call) -> list[ShapeLike]:
 
 def _warp_data(call: Call, matrix: Array, *rest: Array) -> Array:
     *index, diff, source = rest
+    if diff.size == 0:
+        return np.zeros(source.shape, source.dtype)
     image = source_images(index[0] if index else None, matrix.shape[0], source.shape[0])
     points = exact_points(matrix, image, source.shape[2:], diff.shape[2:], call.param.bmode)
     place = len(rest) - 1
@@ -120,6 +125,8 @@ def _warp_matrix_shapes(call: Call) -> list[ShapeLike]:
 
 def _warp_matrix(call: Call, source: Array, matrix: Array, *rest: Array) -> Array:
     *index, diff = rest
+    if diff.size == 0:
+        return np.zeros_like(matrix)
     image = source_images(index[0] if index else None, matrix.shape[0], source.shape[0])
     h, w = diff.shape[2:]
     points = exact_points(matrix, image, source.shape[2:], (h, w), call.param.bmode)
