@@ -342,8 +342,8 @@ def lstm(
     for layer in range(layers):
         inner = width if layer == 0 else hidden
         parts += [net.weight(4 * hidden, inner, gain=1.0), net.weight(4 * hidden, hidden, gain=1.0)]
-    flat = [p.reshape(-1) for p in parts] + [net.bias(4 * hidden) for _ in range(2 * layers)]
-    weights = np.concatenate(flat).reshape(4 * hidden, -1)
+        parts += [net.bias(4 * hidden), net.bias(4 * hidden)]
+    weights = np.concatenate([p.reshape(-1) for p in parts]).reshape(4 * hidden, -1)
     record = P.LSTM(
         num_layers=layers,
         bidirectional=False,
