@@ -291,16 +291,22 @@ def _params(op: OpSpec, item: RawOperator) -> Lazy:
     def decode() -> tuple[Any, ...]:
         try:
             found = item.decode_params(item.param_refs)
-            if op.params == (P.CheckNonFinite,) and found and isinstance(found[0], P.Empty):
-                # v1.7.0 and dumps with compat_older_version store the table Empty: no scale.
-                found = (P.CheckNonFinite(), *found[1:])
+        except MgeError as error:
+            raise error.located(where=f"oprs[{item.index}]", offset=item.offset) from None
+        if op.params == (P.CheckNonFinite,) and found and isinstance(found[0], P.Empty):
+            # v1.7.0 and dumps with compat_older_version store the table Empty: no scale.
+            found = (P.CheckNonFinite(), *found[1:])
+        return found
+
+    def check(found: tuple[Any, ...]) -> tuple[Any, ...]:
+        try:
             _check_params(op, item, found)
         except MgeError as error:
             raise error.located(where=f"oprs[{item.index}]", offset=item.offset) from None
         missing = op.params[len(found) :]
         return (*found, *(cls() for cls in missing))
 
-    return Lazy(decode, lambda: item.decode_params(item.param_refs))
+    return Lazy(decode, check)
 
 
 def _check_params(op: OpSpec, item: RawOperator, found: tuple[Params | Opaque, ...]) -> None:

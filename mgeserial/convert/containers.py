@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
+from mgeserial import params as P
 from mgeserial.convert.ids import OperatorId, operator_id, output_slots
 from mgeserial.convert.tensors import TensorPlanner, encoded
 from mgeserial.errors import ConversionError, GraphError, MgeError, Problem
@@ -227,6 +228,9 @@ class _Planner:
                     got = getattr(record, "TABLE", type(record).__name__)
                     needs = "no more parameters" if wanted is None else f"parameters {wanted.TABLE}"
                     raise GraphError(f"{node.describe()} takes {needs}, got {got}")
+        if op.name == "CheckNonFinite" and not self.target.has("v1.7.2.m1"):
+            # v1.7.0 has the table Empty instead: always a scale of 1.
+            stored = tuple([P.Empty() if r == P.CheckNonFinite() else r for r in stored])
         prepared = [self.encoder.prepare(record) for record in stored]
         for item in prepared:
             reasons += item.reasons

@@ -8,6 +8,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import IO
 
 from mgeserial.errors import InputError
@@ -18,7 +19,7 @@ __all__ = ["write_atomic", "write_to"]
 
 # Small pieces are gathered up to this many bytes; larger ones go out in chunks of it.
 _CHUNK = 1 << 20
-# Views of files from this size on are copied by the kernel.
+# Runs of files from this size on are copied by the kernel.
 _COPY_FROM = 1 << 16
 # What says that the kernel cannot copy between these two files, so that it is read and written.
 _NO_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
@@ -87,12 +88,13 @@ def write_to(file: IO[bytes], pieces: Iterable[Part]) -> None:
     name = getattr(file, "name", None)
     path = name if isinstance(name, str) else None
     try:
-        for chunk in _chunks(pieces):
-            view = memoryview(chunk)
-            while view.nbytes:
-                written = file.write(view)
-                # Raw files may take less than all, buffered ones take everything.
-                view = view[view.nbytes if written is None else written :]
+        for run in _runs(pieces):
+            for chunk in _chunks(run):
+                view = memoryview(chunk)
+                while view.nbytes:
+                    written = file.write(view)
+                    # Raw files may take less than all, buffered ones take everything.
+                    view = view[view.nbytes if written is None else written :]
     except TypeError as error:
         raise InputError("the file is open in text mode: open it with 'wb'", path=path) from error
     except (OSError, ValueError) as error:
@@ -128,16 +130,15 @@ def _forget(temporary: str | None) -> None:
 
 
 def _write_all(number: int, pieces: Iterable[Part]) -> None:
-    """Write pieces to a descriptor: views of files are copied inside the kernel."""
+    """Write pieces to a descriptor: long runs of files are copied inside the kernel."""
     gathered = bytearray()
-    for piece in pieces:
-        place = _place(piece)
-        if place is not None:
+    for run in _runs(pieces):
+        if isinstance(run, _Run) and run.nbytes >= _COPY_FROM:
             _write(number, gathered)
             gathered.clear()
-            _copy(number, *place)
+            _copy(number, run.source, run.at, run.nbytes)
             continue
-        for chunk in _chunks([piece]):
+        for chunk in _chunks(run):
             gathered += chunk
             if len(gathered) >= _CHUNK:
                 _write(number, gathered)
@@ -171,29 +172,49 @@ def _write(number: int, data: bytes | bytearray | memoryview) -> None:
         view.release()
 
 
-def _place(piece: Part) -> tuple[FileMap, int, int] | None:
-    """(map, offset, bytes) of a large view of a file; None for anything else."""
-    if not isinstance(piece, memoryview) or piece.nbytes < _COPY_FROM:
-        return None
-    found = FileMap.place_of(piece)
-    return None if found is None else (*found, piece.nbytes)
+@dataclass(slots=True)
+class _Run:
+    """Bytes of a file that stand together."""
+
+    source: FileMap
+    at: int
+    nbytes: int
 
 
-def _chunks(pieces: Iterable[Part]) -> Iterator[bytes | memoryview]:
-    """The bytes of pieces in bounded chunks; those of files are read, not mapped in."""
+def _runs(pieces: Iterable[Part]) -> Iterator[Part | _Run]:
+    """Pieces in order; views of one file that follow each other there become one run."""
+    run: _Run | None = None
     for piece in pieces:
-        place = _place(piece)
-        if place is not None:
-            source, at, left = place
-            yield from _read(source.number, at, left)
+        place = FileMap.place_of(piece) if isinstance(piece, memoryview) else None
+        if not isinstance(piece, memoryview) or place is None:
+            if run is not None:
+                yield run
+            run = None
+            yield piece
             continue
-        whole = piece if isinstance(piece, (bytes, memoryview)) else piece.tobytes()
-        if len(whole) <= _CHUNK:
-            yield whole
+        source, at = place
+        if run is not None and run.source is source and run.at + run.nbytes == at:
+            run.nbytes += piece.nbytes
             continue
-        view = memoryview(whole).cast("B")
-        for start in range(0, view.nbytes, _CHUNK):
-            yield view[start : start + _CHUNK]
+        if run is not None:
+            yield run
+        run = _Run(source, at, piece.nbytes)
+    if run is not None:
+        yield run
+
+
+def _chunks(piece: Part | _Run) -> Iterator[bytes | memoryview]:
+    """The bytes of a piece in bounded chunks; those of files are read, not mapped in."""
+    if isinstance(piece, _Run):
+        yield from _read(piece.source.number, piece.at, piece.nbytes)
+        return
+    whole = piece if isinstance(piece, (bytes, memoryview)) else piece.tobytes()
+    if len(whole) <= _CHUNK:
+        yield whole
+        return
+    view = memoryview(whole).cast("B")
+    for start in range(0, view.nbytes, _CHUNK):
+        yield view[start : start + _CHUNK]
 
 
 def _read(number: int, at: int, left: int) -> Iterator[bytes]:

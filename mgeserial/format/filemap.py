@@ -44,5 +44,9 @@ class FileMap(mmap.mmap):
         owner = view.obj
         if not isinstance(owner, FileMap) or owner.number < 0 or not view.nbytes:
             return None
-        begin = np.frombuffer(owner, dtype=np.uint8).ctypes.data
-        return owner, np.frombuffer(view, dtype=np.uint8).ctypes.data - begin
+        return owner, _address(view) - _address(owner)
+
+
+def _address(buffer: memoryview | mmap.mmap) -> int:
+    found: int = np.frombuffer(buffer, dtype=np.uint8).__array_interface__["data"][0]
+    return found

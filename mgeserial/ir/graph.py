@@ -52,29 +52,33 @@ class Lazy:
     """A tuple decoded on first touch: parameter records or blobs of a file.
 
     Args:
-        decode: Decodes and checks.
-        stored: Decodes what the file has, also what is not understood; None: the same as `decode`.
+        decode: Decodes what the file has, also what is not understood. Called once.
+        check: Makes what is handed out of it, or raises; None: as it is.
     """
 
-    __slots__ = ("_decode", "_found", "_stored")
+    __slots__ = ("_check", "_decode", "_found", "_stored")
 
     def __init__(
         self,
         decode: Callable[[], tuple[Any, ...]],
-        stored: Callable[[], tuple[Any, ...]] | None = None,
+        check: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None,
     ) -> None:
         self._decode = decode
-        self._stored = stored
+        self._check = check
+        self._stored: tuple[Any, ...] | None = None
         self._found: tuple[Any, ...] | None = None
 
     def stored(self) -> tuple[Any, ...]:
         """The tuple as the file has it, for writing it back."""
-        return self.get() if self._stored is None else self._stored()
+        if self._stored is None:
+            self._stored = self._decode()
+        return self._stored
 
     def get(self) -> tuple[Any, ...]:
         """The decoded tuple (raises the errors of decoding)."""
         if self._found is None:
-            self._found = self._decode()
+            stored = self.stored()
+            self._found = stored if self._check is None else self._check(stored)
         return self._found
 
 
