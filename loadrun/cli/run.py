@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadrun.cli.screen import Screen
+    from loadrun.optimization import Optimized
     from loadrun.report import RunReport
     from loadrun.runner import CaseResult, Outcome
     from loadrun.session import Session
@@ -92,6 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="report outputs that are not as expected, but time them and exit with 0",
     )
+    from loadrun.optimization import add_options
+
+    add_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -106,11 +110,13 @@ def execute(args: argparse.Namespace) -> int:
     next(every(), None)
     start = time.perf_counter_ns()
     model = mgeserial.load(args.model)
-    with Session(model, _backend(args), args.threads) as session:
+    ready = _optimized(args, model)
+    with Session(ready.graph, _backend(args), args.threads) as session:
         load_ns = time.perf_counter_ns() - start
         screen.opened(load_ns)
         report = _measure(args, model, session, screen)
         report.load_ns = load_ns
+        report.notes = [*report.notes, ready.note]
         plan = session.program.report.plan if session.program is not None else []
     for line in plan if args.verbose > 1 else ():
         screen.say(line)
@@ -141,6 +147,16 @@ def _backend(args: argparse.Namespace) -> str:
         return get_backend("cpu").name
     except (InputError, UnsupportedError):
         return "reference"
+
+
+def _optimized(args: argparse.Namespace, model: Model) -> Optimized:
+    """The network as it will run."""
+    from loadrun.backends.base import choose, get_backend
+    from loadrun.optimization import optimized, options_of
+
+    name = _backend(args)
+    backend = choose() if name == "auto" else get_backend(name)
+    return optimized(model.graph, options_of(args, backend))
 
 
 def _measure(args: argparse.Namespace, model: Model, session: Session, screen: Screen) -> RunReport:
