@@ -761,30 +761,8 @@ class Axis(Params):
 class Convolution(Params):
     """OperatorParam number 3."""
 
-    __slots__ = (
-        "mode",
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "dilate_h",
-        "dilate_w",
-        "sparse",
-        "format",
-        "compute_mode",
-    )
-    FIELDS = (
-        "mode",
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "dilate_h",
-        "dilate_w",
-        "sparse",
-        "format",
-        "compute_mode",
-    )
+    __slots__ = ("mode", "pad_h", "pad_w", "stride_h", "stride_w", "dilate_h", "dilate_w", "sparse", "format", "compute_mode")
+    FIELDS = ("mode", "pad_h", "pad_w", "stride_h", "stride_w", "dilate_h", "dilate_w", "sparse", "format", "compute_mode")
     UNION_ID = 3
     TABLE = "Convolution"
     mode: ConvolutionV0Mode
@@ -829,26 +807,8 @@ class Convolution(Params):
 class MaskPropagate(Params):
     """OperatorParam number 4."""
 
-    __slots__ = (
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "kernel_h",
-        "kernel_w",
-        "dilate_h",
-        "dilate_w",
-    )
-    FIELDS = (
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "kernel_h",
-        "kernel_w",
-        "dilate_h",
-        "dilate_w",
-    )
+    __slots__ = ("pad_h", "pad_w", "stride_h", "stride_w", "kernel_h", "kernel_w", "dilate_h", "dilate_w")
+    FIELDS = ("pad_h", "pad_w", "stride_h", "stride_w", "kernel_h", "kernel_w", "dilate_h", "dilate_w")
     UNION_ID = 4
     TABLE = "MaskPropagate"
     pad_h: int
@@ -887,38 +847,8 @@ class MaskPropagate(Params):
 class ConvPooling(Params):
     """OperatorParam number 5."""
 
-    __slots__ = (
-        "method",
-        "convMode",
-        "poolMode",
-        "nonlineMode",
-        "pool_shape_h",
-        "pool_shape_w",
-        "pool_stride_h",
-        "pool_stride_w",
-        "pool_pad_h",
-        "pool_pad_w",
-        "conv_stride_h",
-        "conv_stride_w",
-        "conv_pad_h",
-        "conv_pad_w",
-    )
-    FIELDS = (
-        "method",
-        "convMode",
-        "poolMode",
-        "nonlineMode",
-        "pool_shape_h",
-        "pool_shape_w",
-        "pool_stride_h",
-        "pool_stride_w",
-        "pool_pad_h",
-        "pool_pad_w",
-        "conv_stride_h",
-        "conv_stride_w",
-        "conv_pad_h",
-        "conv_pad_w",
-    )
+    __slots__ = ("method", "convMode", "poolMode", "nonlineMode", "pool_shape_h", "pool_shape_w", "pool_stride_h", "pool_stride_w", "pool_pad_h", "pool_pad_w", "conv_stride_h", "conv_stride_w", "conv_pad_h", "conv_pad_w")
+    FIELDS = ("method", "convMode", "poolMode", "nonlineMode", "pool_shape_h", "pool_shape_w", "pool_stride_h", "pool_stride_w", "pool_pad_h", "pool_pad_w", "conv_stride_h", "conv_stride_w", "conv_pad_h", "conv_pad_w")
     UNION_ID = 5
     TABLE = "ConvPooling"
     method: ConvPoolingMethod
@@ -975,32 +905,8 @@ class ConvPooling(Params):
 class ConvBias(Params):
     """OperatorParam number 6."""
 
-    __slots__ = (
-        "nonlineMode",
-        "mode",
-        "sparse",
-        "format",
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "dilate_h",
-        "dilate_w",
-        "compute_mode",
-    )
-    FIELDS = (
-        "nonlineMode",
-        "mode",
-        "sparse",
-        "format",
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "dilate_h",
-        "dilate_w",
-        "compute_mode",
-    )
+    __slots__ = ("nonlineMode", "mode", "sparse", "format", "pad_h", "pad_w", "stride_h", "stride_w", "dilate_h", "dilate_w", "compute_mode")
+    FIELDS = ("nonlineMode", "mode", "sparse", "format", "pad_h", "pad_w", "stride_h", "stride_w", "dilate_h", "dilate_w", "compute_mode")
     UNION_ID = 6
     TABLE = "ConvBias"
     nonlineMode: ConvBiasV0NonlineMode
@@ -1048,32 +954,8 @@ class ConvBias(Params):
 class SeparableConv(Params):
     """OperatorParam number 7."""
 
-    __slots__ = (
-        "mode",
-        "borderMode",
-        "is_symm_kernel",
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "ksize_h",
-        "ksize_w",
-        "anchor_h",
-        "anchor_w",
-    )
-    FIELDS = (
-        "mode",
-        "borderMode",
-        "is_symm_kernel",
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "ksize_h",
-        "ksize_w",
-        "anchor_h",
-        "anchor_w",
-    )
+    __slots__ = ("mode", "borderMode", "is_symm_kernel", "pad_h", "pad_w", "stride_h", "stride_w", "ksize_h", "ksize_w", "anchor_h", "anchor_w")
+    FIELDS = ("mode", "borderMode", "is_symm_kernel", "pad_h", "pad_w", "stride_h", "stride_w", "ksize_h", "ksize_w", "anchor_h", "anchor_w")
     UNION_ID = 7
     TABLE = "SeparableConv"
     mode: ConvolutionV0Mode
@@ -1121,26 +1003,8 @@ class SeparableConv(Params):
 class Images2Neibs(Params):
     """OperatorParam number 8."""
 
-    __slots__ = (
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "dilate_h",
-        "dilate_w",
-        "window_h",
-        "window_w",
-    )
-    FIELDS = (
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "dilate_h",
-        "dilate_w",
-        "window_h",
-        "window_w",
-    )
+    __slots__ = ("pad_h", "pad_w", "stride_h", "stride_w", "dilate_h", "dilate_w", "window_h", "window_w")
+    FIELDS = ("pad_h", "pad_w", "stride_h", "stride_w", "dilate_h", "dilate_w", "window_h", "window_w")
     UNION_ID = 8
     TABLE = "Images2Neibs"
     pad_h: int
@@ -1940,36 +1804,8 @@ class Resize(Params):
 class Convolution3D(Params):
     """OperatorParam number 41."""
 
-    __slots__ = (
-        "mode",
-        "pad_d",
-        "pad_h",
-        "pad_w",
-        "stride_d",
-        "stride_h",
-        "stride_w",
-        "dilate_d",
-        "dilate_h",
-        "dilate_w",
-        "sparse",
-        "data_type",
-        "format",
-    )
-    FIELDS = (
-        "mode",
-        "pad_d",
-        "pad_h",
-        "pad_w",
-        "stride_d",
-        "stride_h",
-        "stride_w",
-        "dilate_d",
-        "dilate_h",
-        "dilate_w",
-        "sparse",
-        "data_type",
-        "format",
-    )
+    __slots__ = ("mode", "pad_d", "pad_h", "pad_w", "stride_d", "stride_h", "stride_w", "dilate_d", "dilate_h", "dilate_w", "sparse", "data_type", "format")
+    FIELDS = ("mode", "pad_d", "pad_h", "pad_w", "stride_d", "stride_h", "stride_w", "dilate_d", "dilate_h", "dilate_w", "sparse", "data_type", "format")
     UNION_ID = 41
     TABLE = "Convolution3D"
     mode: Convolution3DMode
@@ -2023,16 +1859,7 @@ class Convolution3D(Params):
 class Conv3DBias(Params):
     """OperatorParam number 42."""
 
-    __slots__ = (
-        "nonlineMode",
-        "mode",
-        "pad_d",
-        "pad_h",
-        "pad_w",
-        "stride_d",
-        "stride_h",
-        "stride_w",
-    )
+    __slots__ = ("nonlineMode", "mode", "pad_d", "pad_h", "pad_w", "stride_d", "stride_h", "stride_w")
     FIELDS = ("nonlineMode", "mode", "pad_d", "pad_h", "pad_w", "stride_d", "stride_h", "stride_w")
     UNION_ID = 42
     TABLE = "Conv3DBias"
@@ -2072,40 +1899,8 @@ class Conv3DBias(Params):
 class SeparableConv3D(Params):
     """OperatorParam number 43."""
 
-    __slots__ = (
-        "mode",
-        "borderMode",
-        "is_symm_kernel",
-        "pad_d",
-        "pad_h",
-        "pad_w",
-        "stride_d",
-        "stride_h",
-        "stride_w",
-        "ksize_d",
-        "ksize_h",
-        "ksize_w",
-        "anchor_d",
-        "anchor_h",
-        "anchor_w",
-    )
-    FIELDS = (
-        "mode",
-        "borderMode",
-        "is_symm_kernel",
-        "pad_d",
-        "pad_h",
-        "pad_w",
-        "stride_d",
-        "stride_h",
-        "stride_w",
-        "ksize_d",
-        "ksize_h",
-        "ksize_w",
-        "anchor_d",
-        "anchor_h",
-        "anchor_w",
-    )
+    __slots__ = ("mode", "borderMode", "is_symm_kernel", "pad_d", "pad_h", "pad_w", "stride_d", "stride_h", "stride_w", "ksize_d", "ksize_h", "ksize_w", "anchor_d", "anchor_h", "anchor_w")
+    FIELDS = ("mode", "borderMode", "is_symm_kernel", "pad_d", "pad_h", "pad_w", "stride_d", "stride_h", "stride_w", "ksize_d", "ksize_h", "ksize_w", "anchor_d", "anchor_h", "anchor_w")
     UNION_ID = 43
     TABLE = "SeparableConv3D"
     mode: Convolution3DMode
@@ -2209,24 +2004,8 @@ class RelayoutFormat(Params):
 class SeparableFilter(Params):
     """OperatorParam number 46."""
 
-    __slots__ = (
-        "format",
-        "borderMode",
-        "is_symm_kernel",
-        "ksize_h",
-        "ksize_w",
-        "anchor_h",
-        "anchor_w",
-    )
-    FIELDS = (
-        "format",
-        "borderMode",
-        "is_symm_kernel",
-        "ksize_h",
-        "ksize_w",
-        "anchor_h",
-        "anchor_w",
-    )
+    __slots__ = ("format", "borderMode", "is_symm_kernel", "ksize_h", "ksize_w", "anchor_h", "anchor_w")
+    FIELDS = ("format", "borderMode", "is_symm_kernel", "ksize_h", "ksize_w", "anchor_h", "anchor_w")
     UNION_ID = 46
     TABLE = "SeparableFilter"
     format: ConvolutionFormat
@@ -2262,34 +2041,8 @@ class SeparableFilter(Params):
 class LocalShare(Params):
     """OperatorParam number 47."""
 
-    __slots__ = (
-        "mode",
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "dilate_h",
-        "dilate_w",
-        "spatial_groups_h",
-        "spatial_groups_w",
-        "sparse",
-        "format",
-        "computeMode",
-    )
-    FIELDS = (
-        "mode",
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "dilate_h",
-        "dilate_w",
-        "spatial_groups_h",
-        "spatial_groups_w",
-        "sparse",
-        "format",
-        "computeMode",
-    )
+    __slots__ = ("mode", "pad_h", "pad_w", "stride_h", "stride_w", "dilate_h", "dilate_w", "spatial_groups_h", "spatial_groups_w", "sparse", "format", "computeMode")
+    FIELDS = ("mode", "pad_h", "pad_w", "stride_h", "stride_w", "dilate_h", "dilate_w", "spatial_groups_h", "spatial_groups_w", "sparse", "format", "computeMode")
     UNION_ID = 47
     TABLE = "LocalShare"
     mode: ConvolutionV0Mode
@@ -2340,26 +2093,8 @@ class LocalShare(Params):
 class ROIAlign(Params):
     """OperatorParam number 48."""
 
-    __slots__ = (
-        "mode",
-        "format",
-        "spatial_scale",
-        "offset",
-        "pooled_height",
-        "pooled_width",
-        "sample_height",
-        "sample_width",
-    )
-    FIELDS = (
-        "mode",
-        "format",
-        "spatial_scale",
-        "offset",
-        "pooled_height",
-        "pooled_width",
-        "sample_height",
-        "sample_width",
-    )
+    __slots__ = ("mode", "format", "spatial_scale", "offset", "pooled_height", "pooled_width", "sample_height", "sample_width")
+    FIELDS = ("mode", "format", "spatial_scale", "offset", "pooled_height", "pooled_width", "sample_height", "sample_width")
     UNION_ID = 48
     TABLE = "ROIAlign"
     mode: ROIAlignV0Mode
@@ -2398,24 +2133,8 @@ class ROIAlign(Params):
 class DeformablePSROIPooling(Params):
     """OperatorParam number 49."""
 
-    __slots__ = (
-        "no_trans",
-        "spatial_scale",
-        "trans_std",
-        "pooled_h",
-        "pooled_w",
-        "part_size",
-        "sample_per_part",
-    )
-    FIELDS = (
-        "no_trans",
-        "spatial_scale",
-        "trans_std",
-        "pooled_h",
-        "pooled_w",
-        "part_size",
-        "sample_per_part",
-    )
+    __slots__ = ("no_trans", "spatial_scale", "trans_std", "pooled_h", "pooled_w", "part_size", "sample_per_part")
+    FIELDS = ("no_trans", "spatial_scale", "trans_std", "pooled_h", "pooled_w", "part_size", "sample_per_part")
     UNION_ID = 49
     TABLE = "DeformablePSROIPooling"
     no_trans: bool
@@ -2451,32 +2170,8 @@ class DeformablePSROIPooling(Params):
 class BatchConvBias(Params):
     """OperatorParam number 50."""
 
-    __slots__ = (
-        "nonlineMode",
-        "mode",
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "dilate_h",
-        "dilate_w",
-        "sparse",
-        "format",
-        "compute_mode",
-    )
-    FIELDS = (
-        "nonlineMode",
-        "mode",
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "dilate_h",
-        "dilate_w",
-        "sparse",
-        "format",
-        "compute_mode",
-    )
+    __slots__ = ("nonlineMode", "mode", "pad_h", "pad_w", "stride_h", "stride_w", "dilate_h", "dilate_w", "sparse", "format", "compute_mode")
+    FIELDS = ("nonlineMode", "mode", "pad_h", "pad_w", "stride_h", "stride_w", "dilate_h", "dilate_w", "sparse", "format", "compute_mode")
     UNION_ID = 50
     TABLE = "BatchConvBias"
     nonlineMode: ConvBiasV0NonlineMode
@@ -3023,24 +2718,8 @@ class TQT(Params):
 class Correlation(Params):
     """OperatorParam number 75."""
 
-    __slots__ = (
-        "format",
-        "kernel_size",
-        "max_displacement",
-        "stride1",
-        "stride2",
-        "pad_size",
-        "is_multiply",
-    )
-    FIELDS = (
-        "format",
-        "kernel_size",
-        "max_displacement",
-        "stride1",
-        "stride2",
-        "pad_size",
-        "is_multiply",
-    )
+    __slots__ = ("format", "kernel_size", "max_displacement", "stride1", "stride2", "pad_size", "is_multiply")
+    FIELDS = ("format", "kernel_size", "max_displacement", "stride1", "stride2", "pad_size", "is_multiply")
     UNION_ID = 75
     TABLE = "Correlation"
     format: ConvolutionV0Format
@@ -3177,30 +2856,8 @@ class BetaRNG(Params):
 class SlidingWindowTranspose(Params):
     """OperatorParam number 81."""
 
-    __slots__ = (
-        "out_h",
-        "out_w",
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "dilate_h",
-        "dilate_w",
-        "window_h",
-        "window_w",
-    )
-    FIELDS = (
-        "out_h",
-        "out_w",
-        "pad_h",
-        "pad_w",
-        "stride_h",
-        "stride_w",
-        "dilate_h",
-        "dilate_w",
-        "window_h",
-        "window_w",
-    )
+    __slots__ = ("out_h", "out_w", "pad_h", "pad_w", "stride_h", "stride_w", "dilate_h", "dilate_w", "window_h", "window_w")
+    FIELDS = ("out_h", "out_w", "pad_h", "pad_w", "stride_h", "stride_w", "dilate_h", "dilate_w", "window_h", "window_w")
     UNION_ID = 81
     TABLE = "SlidingWindowTranspose"
     out_h: int
@@ -3245,42 +2902,8 @@ class SlidingWindowTranspose(Params):
 class Padding(Params):
     """OperatorParam number 82."""
 
-    __slots__ = (
-        "front_offset_dim0",
-        "front_offset_dim1",
-        "front_offset_dim2",
-        "front_offset_dim3",
-        "front_offset_dim4",
-        "front_offset_dim5",
-        "front_offset_dim6",
-        "back_offset_dim0",
-        "back_offset_dim1",
-        "back_offset_dim2",
-        "back_offset_dim3",
-        "back_offset_dim4",
-        "back_offset_dim5",
-        "back_offset_dim6",
-        "padding_val",
-        "padding_mode",
-    )
-    FIELDS = (
-        "front_offset_dim0",
-        "front_offset_dim1",
-        "front_offset_dim2",
-        "front_offset_dim3",
-        "front_offset_dim4",
-        "front_offset_dim5",
-        "front_offset_dim6",
-        "back_offset_dim0",
-        "back_offset_dim1",
-        "back_offset_dim2",
-        "back_offset_dim3",
-        "back_offset_dim4",
-        "back_offset_dim5",
-        "back_offset_dim6",
-        "padding_val",
-        "padding_mode",
-    )
+    __slots__ = ("front_offset_dim0", "front_offset_dim1", "front_offset_dim2", "front_offset_dim3", "front_offset_dim4", "front_offset_dim5", "front_offset_dim6", "back_offset_dim0", "back_offset_dim1", "back_offset_dim2", "back_offset_dim3", "back_offset_dim4", "back_offset_dim5", "back_offset_dim6", "padding_val", "padding_mode")
+    FIELDS = ("front_offset_dim0", "front_offset_dim1", "front_offset_dim2", "front_offset_dim3", "front_offset_dim4", "front_offset_dim5", "front_offset_dim6", "back_offset_dim0", "back_offset_dim1", "back_offset_dim2", "back_offset_dim3", "back_offset_dim4", "back_offset_dim5", "back_offset_dim6", "padding_val", "padding_mode")
     UNION_ID = 82
     TABLE = "Padding"
     front_offset_dim0: int
@@ -3450,24 +3073,8 @@ class RNNCell(Params):
 class RNN(Params):
     """OperatorParam number 88."""
 
-    __slots__ = (
-        "num_layers",
-        "bidirectional",
-        "bias",
-        "hidden_size",
-        "dropout",
-        "nonlineMode",
-        "fwd_mode",
-    )
-    FIELDS = (
-        "num_layers",
-        "bidirectional",
-        "bias",
-        "hidden_size",
-        "dropout",
-        "nonlineMode",
-        "fwd_mode",
-    )
+    __slots__ = ("num_layers", "bidirectional", "bias", "hidden_size", "dropout", "nonlineMode", "fwd_mode")
+    FIELDS = ("num_layers", "bidirectional", "bias", "hidden_size", "dropout", "nonlineMode", "fwd_mode")
     UNION_ID = 88
     TABLE = "RNN"
     num_layers: int
@@ -3503,24 +3110,8 @@ class RNN(Params):
 class LSTM(Params):
     """OperatorParam number 89."""
 
-    __slots__ = (
-        "num_layers",
-        "bidirectional",
-        "bias",
-        "hidden_size",
-        "proj_size",
-        "dropout",
-        "fwd_mode",
-    )
-    FIELDS = (
-        "num_layers",
-        "bidirectional",
-        "bias",
-        "hidden_size",
-        "proj_size",
-        "dropout",
-        "fwd_mode",
-    )
+    __slots__ = ("num_layers", "bidirectional", "bias", "hidden_size", "proj_size", "dropout", "fwd_mode")
+    FIELDS = ("num_layers", "bidirectional", "bias", "hidden_size", "proj_size", "dropout", "fwd_mode")
     UNION_ID = 89
     TABLE = "LSTM"
     num_layers: int
@@ -3669,56 +3260,8 @@ class GeneralNorm(Params):
 class MultiHeadAttn(Params):
     """OperatorParam number 95."""
 
-    __slots__ = (
-        "num_heads",
-        "embeding_size",
-        "k_size",
-        "v_size",
-        "qproj_size",
-        "kproj_size",
-        "vproj_size",
-        "oproj_size",
-        "qbias",
-        "kbias",
-        "vbias",
-        "obias",
-        "sm_scaler",
-        "input_order",
-        "attn_mask_type",
-        "tensor_combination_type",
-        "add_zero_attn",
-        "need_weights",
-        "reslink",
-        "training",
-        "seed",
-        "attn_prob",
-        "out_prob",
-    )
-    FIELDS = (
-        "num_heads",
-        "embeding_size",
-        "k_size",
-        "v_size",
-        "qproj_size",
-        "kproj_size",
-        "vproj_size",
-        "oproj_size",
-        "qbias",
-        "kbias",
-        "vbias",
-        "obias",
-        "sm_scaler",
-        "input_order",
-        "attn_mask_type",
-        "tensor_combination_type",
-        "add_zero_attn",
-        "need_weights",
-        "reslink",
-        "training",
-        "seed",
-        "attn_prob",
-        "out_prob",
-    )
+    __slots__ = ("num_heads", "embeding_size", "k_size", "v_size", "qproj_size", "kproj_size", "vproj_size", "oproj_size", "qbias", "kbias", "vbias", "obias", "sm_scaler", "input_order", "attn_mask_type", "tensor_combination_type", "add_zero_attn", "need_weights", "reslink", "training", "seed", "attn_prob", "out_prob")
+    FIELDS = ("num_heads", "embeding_size", "k_size", "v_size", "qproj_size", "kproj_size", "vproj_size", "oproj_size", "qbias", "kbias", "vbias", "obias", "sm_scaler", "input_order", "attn_mask_type", "tensor_combination_type", "add_zero_attn", "need_weights", "reslink", "training", "seed", "attn_prob", "out_prob")
     UNION_ID = 95
     TABLE = "MultiHeadAttn"
     num_heads: int
