@@ -131,7 +131,14 @@ def _reference() -> Backend:
     return ReferenceBackend()
 
 
+def _cpu() -> Backend:
+    from loadrun.backends.cpu.backend import CpuBackend
+
+    return CpuBackend()
+
+
 register_backend("reference", _reference)
+register_backend("cpu", _cpu)
 
 
 def backend_names() -> list[str]:

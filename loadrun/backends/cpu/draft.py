@@ -127,7 +127,7 @@ class Draft:
         """Give the memory of `buffer` to `tensor` under its own shape."""
         old = self.buffers[buffer]
         shape = self.network.shapes[tensor]
-        image = plain(*image_shape(shape)) if len(shape) <= 4 and old.image else None
+        image = plain(*image_shape(shape)) if len(shape) <= 4 and old.dtype == "float32" else None
         root = old.alias or buffer
         self.forms[tensor, "plain"] = tensor
         new = replace(old, name=tensor, shape=shape, image=image, alias=root)

@@ -115,6 +115,25 @@ def bypass(expr: Expr, value: int, to: int) -> Expr:
     return Expr(expr.inputs, ops)
 
 
+def simplified(expr: Expr) -> Expr:
+    """Without operations that nothing reads and without a last copy of the value before it."""
+    used, stack = set(), [expr.result]
+    while stack:
+        value = stack.pop()
+        if value >= expr.inputs and value not in used:
+            used.add(value)
+            stack.extend(expr.ops[value - expr.inputs].args)
+    order = sorted(used)
+    where = {v: expr.inputs + k for k, v in enumerate(order)}
+    ops = [
+        Op(o.kind, tuple(where.get(a, a) for a in o.args), o.value)
+        for o in (expr.ops[v - expr.inputs] for v in order)
+    ]
+    while ops and ops[-1].kind == "copy" and ops[-1].args[0] == expr.inputs + len(ops) - 2:
+        ops.pop()
+    return Expr(expr.inputs, tuple(ops))
+
+
 Emitter = Callable[..., str]
 
 

@@ -96,10 +96,11 @@ class _Index:
 
 def _prune(expr: Expr, names: Sequence[str]) -> tuple[Expr, tuple[str, ...]]:
     """Drop inputs that nothing reads (the last one stays if it is the result)."""
+    expr = ex.simplified(expr)
     used = {a for op in expr.ops for a in op.args} | {expr.result}
     keep = [k for k in range(expr.inputs) if k in used]
     where = [keep.index(k) if k in used else 0 for k in range(expr.inputs)]
-    return ex.remap(expr, len(keep), where), tuple(names[k] for k in keep)
+    return ex.simplified(ex.remap(expr, len(keep), where)), tuple(names[k] for k in keep)
 
 
 def _inline_scalars(network: Network, node: Eltwise) -> Eltwise:
@@ -220,7 +221,6 @@ def _affine(
         "sub": lambda: (one, -c[0]) if first else (-one, c[0]),
         "mul": lambda: (c[0], zero),
         "neg": lambda: (-one, zero),
-        "copy": lambda: (one, zero),
     }
     if op.kind == "div" and first and np.all(c[0] != 0):
         return 1 / c[0], zero

@@ -1,0 +1,123 @@
+"""The native CPU backend: graph -> nodes -> plan -> program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from loadrun.backends.base import CompileOptions, ProgramReport
+from loadrun.backends.cpu import jit, lower
+from loadrun.backends.cpu.cache import Cache, CacheError, default_folder
+from loadrun.backends.cpu.planner import make_plan
+from loadrun.backends.cpu.program import Program
+from loadrun.backends.cpu.target import detect
+from loadrun.backends.reference import ReferenceProgram, missing_reference
+from mgeserial.dtypes import Array
+from mgeserial.ir.copying import reachable
+from mgeserial.ir.graph import Graph, Node
+from mgeserial.ir.inference import Inference
+
+__all__ = ["CpuBackend", "CpuProgram"]
+
+# A value whose branch is not taken has no array, so these graphs run node by node.
+_CONDITIONAL = "CondExec"
+
+
+class CpuProgram:
+    """A compiled graph for one set of input shapes."""
+
+    def __init__(self, graph: Graph, inference: Inference, options: CompileOptions) -> None:
+        """Compile; see `CpuBackend.compile`."""
+        target = detect()
+        threads = options.threads or jit.processors()
+        notes: list[str] = []
+        lowered = lower.lower(graph, inference)
+        plan = make_plan(lowered.network, target, threads=threads)
+        cache = _cache(options, notes)
+        self._inputs = [k for k, name in enumerate(lowered.inputs) if name]
+        self._program = Program(plan, target, cache)
+        order = {name: k for k, name in enumerate(plan.outputs)}
+        self._outputs = [order[name] for name in lowered.outputs]
+        stats = self._program.stats
+        if lowered.fallback:
+            total = sum(lowered.fallback.values())
+            notes.append(f"{total} operators run by reference code")
+            notes.extend(lowered.reasons)
+        self.report = ProgramReport(
+            threads=threads,
+            notes=notes,
+            fallback=dict(lowered.fallback),
+            weight_bytes=stats.const_bytes,
+            arena_bytes=stats.arena_bytes,
+            plan=[target.key(), *str(plan).splitlines()],
+        )
+
+    @property
+    def native(self) -> Program:
+        """The engine's program, for profiles."""
+        return self._program
+
+    def run(self, feeds: Sequence[Array]) -> list[Array]:
+        """Compute the graph's outputs from its inputs, both in order; results are new arrays."""
+        with np.errstate(all="ignore"):
+            results = self._program.run([feeds[k] for k in self._inputs])
+        return [results[k] for k in self._outputs]
+
+    def close(self) -> None:
+        """Stop the threads and free code and memory."""
+        self._program.close()
+
+
+def _cache(options: CompileOptions, notes: list[str]) -> Cache:
+    if not options.cache:
+        return Cache(None)
+    folder: Path = default_folder()
+    try:
+        cache = Cache(folder)
+        cache.read("0" * 40, "o")
+    except (CacheError, OSError) as error:
+        notes.append(f"no cache: {error}")
+        return Cache(None)
+    cache.hits = cache.misses = 0
+    return cache
+
+
+class CpuBackend:
+    """Native code for x86-64 and AArch64, generated when a model is loaded."""
+
+    name = "cpu"
+
+    def unavailable(self) -> str | None:
+        """Why it cannot run here: llvmlite missing, or another kind of processor."""
+        try:
+            detect()
+        except ImportError as error:
+            return f"llvmlite is not installed ({error}); run `pip install llvmlite`"
+        except (ValueError, RuntimeError, OSError) as error:
+            return str(error)
+        if os.name not in ("posix", "nt"):
+            return f"operating system {os.name} is not supported"
+        return None
+
+    def missing(self, graph: Graph) -> list[tuple[Node, str]]:
+        """Nodes that have neither a native rule nor reference code."""
+        known = lower.rules()
+        return [(n, r) for n, r in missing_reference(graph) if n.op.name not in known]
+
+    def compile(
+        self, graph: Graph, inference: Inference, options: CompileOptions
+    ) -> CpuProgram | ReferenceProgram:
+        """Make a program for the shapes of `inference`.
+
+        Raises:
+            UnsupportedError: The graph holds something that cannot run at all.
+        """
+        live = reachable(graph.outputs)
+        if any(n.op.name.startswith(_CONDITIONAL) for n in live):
+            program = ReferenceProgram(graph, inference)
+            program.report.notes.append("conditional execution: all operators by reference code")
+            return program
+        return CpuProgram(graph, inference, options)

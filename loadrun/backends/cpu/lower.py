@@ -1,0 +1,359 @@
+"""From a graph to the engine's nodes: rules registered against operator records.
+
+    @lowers(SOFTMAX)
+    def softmax(low: Lowering, node: Node, call: Call) -> None: ...
+
+Rules of an operator are tried in order of registration; one that does not apply raises
+`NotApplicable` with the reason before it adds anything. An operator without a rule that applies
+runs by its reference code between native segments, and the reasons are reported. Operators whose
+inputs are all constants are computed once, here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from loadrun.backends.cpu import nodes as nd
+from loadrun.backends.cpu.draft import contiguous
+from loadrun.backends.cpu.plan import Array
+from loadrun.backends.reference import run_node
+from mgeserial.dtypes import DTypeEnum
+from mgeserial.ir.copying import reachable
+from mgeserial.ir.graph import Graph, Node, Value
+from mgeserial.ir.inference import Inference, call_of
+from mgeserial.ir.types import ABSENT, Call, Shape
+from mgeserial.ops.layouts import NCHW, TensorLayout
+from mgeserial.ops.registry import OpSpec
+
+__all__ = ["Lowered", "Lowering", "NotApplicable", "Rule", "lower", "lowers", "rules"]
+
+_INPUT = "Host2DeviceCopy"
+_FOLD_LIMIT = 64 << 20  # bytes of a result that is still computed ahead
+
+
+class NotApplicable(Exception):
+    """Why a rule does not apply to a node."""
+
+
+Function = Callable[["Lowering", Node, Call], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One way to lower an operator; `doc` is the first line of the function's docstring."""
+
+    operator: str
+    name: str
+    doc: str
+    apply: Function
+
+
+_RULES: dict[str, list[Rule]] = {}
+
+
+def lowers(*operators: OpSpec) -> Callable[[Function], Function]:
+    """Register a function as a rule for operator records."""
+
+    def note(function: Function) -> Function:
+        doc = (function.__doc__ or "").strip().splitlines()
+        for op in operators:
+            rule = Rule(op.name, function.__name__, doc[0] if doc else "", function)
+            _RULES.setdefault(op.name, []).append(rule)
+        return function
+
+    return note
+
+
+def rules() -> dict[str, list[Rule]]:
+    """All rules by operator name."""
+    from loadrun.backends.cpu import rules as _modules
+
+    _modules.load()
+    return _RULES
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A graph as a network.
+
+    Attributes:
+        network: The engine's nodes.
+        inputs: For each graph input the network's name, '' where nothing needs it.
+        outputs: For each graph output the network's name; names may repeat.
+        fallback: Operators that run by reference code, with their number.
+        reasons: Why, one line per operator and reason.
+    """
+
+    network: nd.Network
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    fallback: dict[str, int]
+    reasons: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Lowering:
+    """The walk over a graph. Rules use its methods to read inputs and to add nodes."""
+
+    graph: Graph
+    inference: Inference
+    nodes: list[nd.Node] = field(default_factory=list)
+    shapes: dict[str, Shape] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
+    consts: dict[str, Array] = field(default_factory=dict)
+    _names: dict[Value, str] = field(default_factory=dict)
+    _arrays: dict[Value, Array] = field(default_factory=dict)
+    _packed: dict[Value, tuple[str, TensorLayout]] = field(default_factory=dict)
+    _count: int = 0
+
+    # -- what rules may ask
+    def shape(self, value: Value) -> Shape:
+        """Static shape of a value.
+
+        Raises:
+            NotApplicable: It is not known ahead of the run, or has no elements.
+        """
+        known = self.inference.types[value]
+        if not known.is_static:
+            raise NotApplicable("a shape is known only at run time")
+        if 0 in known.dims:
+            raise NotApplicable("a tensor has no elements")
+        return known.dims
+
+    def is_float32(self, *values: Value) -> bool:
+        """Whether all values are float32."""
+        return all(self.inference.types[v].dtype.kind == DTypeEnum.Float32 for v in values)
+
+    def need_float32(self, *values: Value) -> None:
+        """Raise NotApplicable unless all values are float32."""
+        if not self.is_float32(*values):
+            kinds = sorted({str(self.inference.types[v].dtype) for v in values})
+            raise NotApplicable(f"only float32 is native, got {', '.join(kinds)}")
+
+    def array(self, value: Value) -> Array | None:
+        """A value that is known ahead of the run, else None."""
+        found = self._arrays.get(value)
+        return self.inference.value(value) if found is None else found
+
+    def need_array(self, value: Value, what: str) -> Array:
+        """A value that must be known ahead of the run."""
+        found = self.array(value)
+        if found is None:
+            raise NotApplicable(f"{what} is computed at run time")
+        return found
+
+    def name(self, value: Value) -> str:
+        """The network's name of a value as it is stored."""
+        found = self._names.get(value)
+        if found is not None:
+            return found
+        array = self._arrays.get(value)
+        if array is None and value not in self._packed:
+            array = self.inference.value(value)
+        found = self.constant(array) if array is not None else self._unpacked(value)
+        self._names[value] = found
+        return found
+
+    def image(self, value: Value, layout: TensorLayout = NCHW) -> str:
+        """The network's name of an image tensor as NCHW, whatever layout it is stored in."""
+        if layout.name == NCHW.name:
+            return self.name(value)
+        packed = self._packed.get(value)
+        if packed is not None and packed[1] == layout:
+            return packed[0]
+        stored = self.shape(value)
+        array = self.array(value)
+        if array is not None:
+            return self.constant(np.ascontiguousarray(layout.to_nchw(array)))
+        strides = dict(zip(layout.axes, contiguous(stored), strict=True))
+        size = dict(zip(layout.axes, stored, strict=True))
+        order = [a for a in "NCcHW" if a in size]
+        split = self.temp(tuple(size[a] for a in order))
+        move = tuple(strides[a] for a in order)
+        self.add(nd.View(self.unique("unpack"), (self.name(value),), (split,), move))
+        if layout.lanes == 1:
+            return split
+        whole = self.temp(layout.logical(stored))
+        self.add(nd.Reshape(self.unique("unpack"), (split,), (whole,)))
+        return whole
+
+    def packed(self, value: Value) -> TensorLayout | None:
+        """The layout of a value that exists as NCHW for the engine, None for others."""
+        found = self._packed.get(value)
+        return found[1] if found else None
+
+    def _unpacked(self, value: Value) -> str:
+        """Write a value that exists as NCHW the way it is stored."""
+        name, layout = self._packed[value]
+        logical, stored = self.shapes[name], self.shape(value)
+        split = name
+        dims = {"N": logical[0], "C": logical[1], "H": logical[2], "W": logical[3]}
+        if layout.lanes > 1:
+            dims |= {"C": logical[1] // layout.lanes, "c": layout.lanes}
+            split = self.temp((dims["N"], dims["C"], dims["c"], dims["H"], dims["W"]))
+            self.add(nd.Reshape(self.unique("pack"), (name,), (split,)))
+        order = [a for a in "NCcHW" if a in dims]
+        strides = dict(zip(order, contiguous([dims[a] for a in order]), strict=True))
+        out = self.temp(stored)
+        move = tuple(strides[a] for a in layout.axes)
+        self.add(nd.View(self.unique("pack"), (split,), (out,), move))
+        return out
+
+    # -- what rules may add
+    def unique(self, stem: str) -> str:
+        """A new name."""
+        self._count += 1
+        return f"{stem}.{self._count}"
+
+    def temp(self, shape: Shape) -> str:
+        """A new float32 tensor."""
+        name = self.unique("t")
+        self.shapes[name] = shape
+        return name
+
+    def constant(self, array: Array) -> str:
+        """A new constant tensor."""
+        name = self.unique("c")
+        self.consts[name] = array
+        self.shapes[name] = array.shape
+        self.dtypes[name] = array.dtype.name
+        return name
+
+    def add(self, node: nd.Node) -> None:
+        """Add a node."""
+        self.nodes.append(node)
+
+    def out(self, value: Value) -> str:
+        """The name under which a node that is being added writes a value, stored as it is."""
+        name = self.unique("v")
+        self._names[value] = name
+        known = self.inference.types[value]
+        if known.is_static and 0 not in known.dims:
+            self.shapes[name] = known.dims
+            self.dtypes[name] = known.dtype.storage.name
+        return name
+
+    def out_image(self, value: Value, layout: TensorLayout = NCHW) -> str:
+        """As `out`, for an image that the node writes as NCHW."""
+        if layout.name == NCHW.name:
+            return self.out(value)
+        name = self.temp(layout.logical(self.shape(value)))
+        self._packed[value] = (name, layout)
+        return name
+
+    def same(self, value: Value, name: str) -> None:
+        """Let a value be a tensor that exists already (same shape and dtype)."""
+        self._names[value] = name
+
+    def same_image(self, value: Value, name: str, layout: TensorLayout) -> None:
+        """Let a value in a packed layout be an NCHW tensor that exists already."""
+        self._packed[value] = (name, layout)
+
+    def label(self, node: Node) -> str:
+        """A unique name for steps of a node that a person can find again."""
+        return self.unique(node.display_name or node.op.name)
+
+
+def lower(graph: Graph, inference: Inference) -> Lowered:
+    """Lower all nodes that an output needs."""
+    table = rules()
+    low = Lowering(graph, inference)
+    live = reachable(graph.outputs)
+    fallback: Counter[str] = Counter()
+    reasons: dict[str, None] = {}
+    inputs = tuple(low.out(v) if v.node in live else "" for v in graph.inputs)
+    for node in graph.nodes:
+        if node not in live or node.op.name == _INPUT:
+            continue
+        call = call_of(node, inference)
+        if _is_known(low, node) or _fold(low, node, call):
+            continue
+        reason = _apply(low, table.get(node.op.name, []), node, call)
+        if reason is not None:
+            fallback[node.op.name] += 1
+            reasons[f"{node.op.name}: {reason}"] = None
+            _on_host(low, node, call)
+    outputs = tuple(_output(low, v) for v in graph.outputs)
+    network = nd.Network(
+        tuple(low.nodes),
+        low.shapes,
+        tuple(n for n in inputs if n),
+        tuple(dict.fromkeys(outputs)),
+        low.dtypes,
+        low.consts,
+    )
+    return Lowered(network, inputs, outputs, dict(fallback), tuple(reasons))
+
+
+def _apply(low: Lowering, candidates: Sequence[Rule], node: Node, call: Call) -> str | None:
+    """Apply the first rule that fits; the reason when none does."""
+    reason = "no native code yet"
+    for rule in candidates:
+        try:
+            rule.apply(low, node, call)
+        except NotApplicable as no:  # noqa: PERF203 - few rules, tried once per node
+            reason = str(no)
+        else:
+            return None
+    return reason
+
+
+def _is_known(low: Lowering, node: Node) -> bool:
+    """Whether inference knows all outputs (shapes and arithmetic on them)."""
+    return bool(node.outputs) and all(low.inference.value(v) is not None for v in node.outputs)
+
+
+def _fold(low: Lowering, node: Node, call: Call) -> bool:
+    """Compute a node of constants ahead of the run."""
+    op: Any = node.op
+    if not op.is_pure or op.reference is None or not node.outputs:
+        return False
+    arrays = [low.array(v) for v in node.inputs]
+    if any(a is None for a in arrays) or not _is_foldable(low, node):
+        return False
+    results = run_node(node, call, [a for a in arrays if a is not None])
+    if any(r is ABSENT for r in results):
+        return False
+    for value, result in zip(node.outputs, results, strict=True):
+        low._arrays[value] = np.ascontiguousarray(result)
+    return True
+
+
+def _is_foldable(low: Lowering, node: Node) -> bool:
+    types = [low.inference.types[v] for v in node.outputs]
+    if not all(t.is_static for t in types):
+        return False
+    if not node.inputs:
+        return bool(node.tensors)  # weights: their own size
+    return all(t.size * t.dtype.storage.itemsize <= _FOLD_LIMIT for t in types)
+
+
+def _on_host(low: Lowering, node: Node, call: Call) -> None:
+    """Run a node by its reference code."""
+    call.state.clear()
+    reads = tuple(low.name(v) for v in node.inputs)
+
+    def run(arrays: Sequence[Array]) -> Sequence[Array]:
+        return run_node(node, call, arrays)
+
+    writes = tuple(low.out(v) for v in node.outputs)
+    low.add(nd.Host(low.label(node), reads, writes, run))
+
+
+def _output(low: Lowering, value: Value) -> str:
+    """A tensor that a node makes: inputs and constants are copied."""
+    name = low.name(value)
+    made = {n for node in low.nodes for n in node.outputs}
+    if name in made or name not in low.shapes:
+        return name
+    out = low.unique("out")
+    low.shapes[out], low.dtypes[out] = low.shapes[name], low.dtypes.get(name, "float32")
+    shape = low.shapes[name]
+    low.add(nd.View(low.unique("copy"), (name,), (out,), contiguous(shape)))
+    low._names[value] = out
+    return out
