@@ -14,7 +14,14 @@ PROGRAM = Program(
     {
         "info": ("mgeserial.cli.info", "what a file is and what its graphs hold"),
         "check": ("mgeserial.cli.check", "what a backend cannot run, all at once"),
+        "convert": ("mgeserial.cli.convert", "another container, or for another release"),
+        "diff": ("mgeserial.cli.diff", "what differs between two models"),
+        "graph": ("mgeserial.cli.graph", "a picture: one HTML page, SVG or DOT"),
+        "edit": ("mgeserial.cli.edit", "rename, cut out, change shapes, parameters, outputs"),
+        "strip": ("mgeserial.cli.strip", "leave out names, metadata, test cases"),
         "optimize": ("mgeserial.cli.optimize", "fold, fuse, convert layouts; with the reasons"),
+        "testcase": ("mgeserial.cli.testcase", "inputs and expected outputs inside a file"),
+        "weights": ("mgeserial.cli.weights", "weights to and from .npz, .safetensors, pickles"),
     },
 )
 

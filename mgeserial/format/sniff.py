@@ -13,8 +13,8 @@ __all__ = ["diagnose"]
 
 _MODELS = "models are made by megengine.jit.trace(...).dump(...)"
 _PICKLE_HINT = (
-    "it holds weights or a traced module, not a graph: dump the model with "
-    "megengine.jit.trace(...).dump(...)"
+    "it holds weights or a traced module, not a graph: `mgeserial weights list` shows its arrays; "
+    "dump the model with megengine.jit.trace(...).dump(...)"
 )
 
 _INTERNAL = "no open source release reads it: dump the network again with MegEngine"

@@ -1,0 +1,97 @@
+"""Options that commands which make test cases share."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loadrun.makecases import Reading
+
+__all__ = [
+    "add_computing_options",
+    "add_reading_options",
+    "count",
+    "log",
+    "positive",
+    "reading_from",
+    "tolerance",
+]
+
+
+def count(text: str) -> int:
+    """A whole number from 0."""
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise argparse.ArgumentTypeError(f"a whole number from 0 is needed, got `{text}`")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    if count(text) < 1:
+        raise argparse.ArgumentTypeError(f"a number from 1 is needed, got `{text}`")
+    return int(text)
+
+
+def tolerance(text: str) -> float:
+    """A largest error allowed."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 3.0e38:
+        raise argparse.ArgumentTypeError(f"a number from 0 is needed, got `{text}`")
+    return value
+
+
+def add_reading_options(parser: argparse.ArgumentParser) -> None:
+    """How inputs are read."""
+    group = parser.add_argument_group("reading of inputs")
+    group.add_argument(
+        "--repeat",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="repeat what is read N times along the batch (1)",
+    )
+    group.add_argument(
+        "--resize-input", action="store_true", help="resize images to the input's height and width"
+    )
+    group.add_argument(
+        "--input-transform",
+        metavar="EXPR",
+        help="expression over `data` and functions of `np` for what is read, such as "
+        "'(data.astype(np.float32) - 128) / 64'; nothing is executed",
+    )
+    group.add_argument(
+        "--seed",
+        type=count,
+        default=0,
+        metavar="N",
+        help="seed of #rand: case k has seed N + k, which is noted in the file (0)",
+    )
+
+
+def add_computing_options(parser: argparse._ActionsContainer) -> None:
+    """What computes expected outputs."""
+    parser.add_argument(
+        "--backend",
+        default="reference",
+        metavar="NAME",
+        help="what computes the expected outputs (reference: plain numpy)",
+    )
+
+
+def reading_from(args: argparse.Namespace) -> Reading:
+    """How inputs are read, of what a command line gave."""
+    from loadrun.makecases import Reading
+
+    return Reading(
+        repeat=args.repeat, resize=args.resize_input, transform=args.input_transform or None
+    )
+
+
+def log(line: str) -> None:
+    """One line of progress, on stderr."""
+    print(line, file=sys.stderr)
