@@ -7,13 +7,14 @@ that what was derived (types, orders) is known to be stale.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mgeserial._record import Params
 from mgeserial.dtypes import DType
-from mgeserial.errors import GraphError, printable
+from mgeserial.errors import GraphError, MgeError, printable
 from mgeserial.ir.tensor import Tensor
 from mgeserial.ir.types import Operator, ShapeLike, TensorType
 
@@ -56,7 +57,7 @@ class Lazy:
         check: Makes what is handed out of it, or raises; None: as it is.
     """
 
-    __slots__ = ("_check", "_decode", "_found", "_stored")
+    __slots__ = ("_check", "_decode", "_error", "_found", "_stored")
 
     def __init__(
         self,
@@ -67,11 +68,19 @@ class Lazy:
         self._check = check
         self._stored: tuple[Any, ...] | None = None
         self._found: tuple[Any, ...] | None = None
+        self._error: MgeError | None = None
 
     def stored(self) -> tuple[Any, ...]:
         """The tuple as the file has it, for writing it back."""
         if self._stored is None:
-            self._stored = self._decode()
+            if self._error is not None:
+                raise copy.copy(self._error)
+            try:
+                self._stored = self._decode()
+            except MgeError as error:
+                # Kept, as decoding again would be charged to the work that a file may cause.
+                self._error = copy.copy(error)
+                raise
         return self._stored
 
     def get(self) -> tuple[Any, ...]:
