@@ -92,6 +92,8 @@ def _recognise_container(head: bytes) -> tuple[str, str] | None:
         )
     if b"mgbtest0"[: len(head)] == head[:8] or b"packed_model"[: len(head)] == head[:12]:
         return f"a model file cut off after {len(head)} bytes", "download it again"
+    if head[8:12] == b"mgv2":  # long enough ones never come here
+        return f"an mgv2 model cut off after {len(head)} bytes", "download it again"
     if head[8:11] == b"mgv":
         return (
             f"a model of container {head[8:12]!r}; mgv2 is the last one known",

@@ -48,6 +48,7 @@ KINDS = {
     "onnx": (b"\x08\x08\x12\x07pytorch" + bytes(30), "ONNX"),
     "future_v2": (b"\x40\0\0\0\x10\0\0\0mgv3" + bytes(64), "mgv2 is the last one known"),
     "future_v1": (b"MGBC\1\0\0\0" + bytes(64), "feature bits"),
+    "v2_cut": (b"\x40\0\0\0\x10\0\0\0mgv2" + bytes(4), "mgv2 model cut off after 16 bytes"),
     "old_cut": (b"MGBS", "cut off after 4 bytes"),
     "new_cut": (b"MGBC" + bytes(6), "truncated"),
     "testcase_cut": (b"mgbt", "cut off"),
