@@ -140,7 +140,8 @@ def judge(job: Job, answer: dict[str, Any], out: Path) -> list[str]:
     run = job.run
     if run.megengine_answer is not None:
         run = dataclasses.replace(run, expected=run.megengine_answer)
-    return compare(run, load_npz(out / f"{answer['k']}.npz"))
+    found: list[str] = compare(run, load_npz(out / f"{answer['k']}.npz"))
+    return found
 
 
 def report(jobs: list[Job], refused: dict[str, str], seconds: float) -> dict[str, Any]:

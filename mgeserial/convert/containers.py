@@ -162,7 +162,7 @@ class _Planner:
     def _operator(self, node: Node, results: set[Node]) -> OutOperator:
         op = node.op
         assert isinstance(op, OpSpec)
-        found = operator_id(op, self.target)
+        found = missing = operator_id(op, self.target)
         if isinstance(found, str):
             self.problem(node, found)
             found = OperatorId(0)
@@ -179,8 +179,9 @@ class _Planner:
             self._check_count(node, op, len(slots))
         tensors, blobs = self.tensors.of(node, reasons)
         unknown = self._unknown(node, node.unknown)
-        for reason in dict.fromkeys(reasons):
-            self.problem(node, reason)
+        if not isinstance(missing, str):  # else all that follows from it says nothing more
+            for reason in dict.fromkeys(reasons):
+                self.problem(node, reason)
         return OutOperator(
             type_id=found.type_id,
             type_name=found.type.encode(),

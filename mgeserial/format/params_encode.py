@@ -107,6 +107,8 @@ class ParamsEncoder:
             done.reasons.append(f"{target.format} has no place for parameters {record.TABLE}")
         elif not target.has(since):
             done.reasons.append(f"parameters {record.TABLE} exist since {since}")
+        if done.reasons:
+            return done
         if isinstance(record, ElementType):
             done.dtype = record.dtype
             done.reasons += dtype_reason(record.dtype, target)
