@@ -88,7 +88,7 @@ class Draft:
     steps: list[Step | HostStep] = field(default_factory=list)
     forms: dict[tuple[str, str], str] = field(default_factory=dict)
     halos: dict[str, Halo] = field(default_factory=dict)
-    kernels: dict[str, Kernel] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
     by_rows: bool = False
 
     # -- buffers
@@ -220,8 +220,10 @@ class Draft:
         flops: float = 0.0,
         rows: Rows | None = None,
     ) -> None:
-        """Append a step; equal kernels are kept once."""
-        kernel = self.kernels.setdefault(kernel.name, kernel)
+        """Append a step under a name of its own."""
+        used = self.names.get(name, 0)
+        self.names[name] = used + 1
+        name = f"{name}#{used}" if used else name
         table = tuple(Arg(a) if isinstance(a, str) else a for a in args)
         self.steps.append(Step(name, kernel, table, reads, writes, how, flops, rows))
 

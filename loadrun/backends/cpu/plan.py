@@ -103,7 +103,8 @@ class Kernel:
     """Generated code.
 
     Attributes:
-        name: Its specification; the prefix of all its symbols.
+        name: Its specification; the prefix of all its symbols. Kernels of one name have the same
+            code, but maybe other numbers of units.
         ir: Module text. Entry points take (argument table, begin, end, scratch).
         entries: Run one after the other; units of one are independent.
         scratch: Bytes of private scratch a thread needs.

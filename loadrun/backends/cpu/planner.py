@@ -38,7 +38,8 @@ def make_plan(
     draft = Draft(fusion.fuse(network), target, threads, options or Options())
     steps_conv.find_halos(draft)
     for name in draft.network.inputs:
-        draft.add_plain(name, Place.INPUT)
+        if name in network.shapes:  # others stay with Python
+            draft.add_plain(name, Place.INPUT)
     bands = _emit_nodes(draft)
     for name in draft.network.outputs:
         steps_array.finish_output(draft, name)

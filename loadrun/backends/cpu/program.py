@@ -239,10 +239,13 @@ class Program:
             feeds = dict(zip(names, feeds, strict=True))
         arrays = {}
         for name in names:
-            b = self.plan.buffers[name]
             if name not in feeds:
                 raise ValueError(f"input {name} is missing")
             a = feeds[name]
+            b = self.plan.buffers.get(name)
+            if b is None:
+                arrays[name] = a
+                continue
             if a.shape != b.shape or a.dtype != np.dtype(b.dtype):
                 raise ValueError(
                     f"input {name} must be {b.dtype}{list(b.shape)}; got: {a.dtype}{list(a.shape)}"

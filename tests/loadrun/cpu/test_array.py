@@ -187,3 +187,16 @@ def test_a_reshaped_input_is_an_output() -> None:
 def test_units_are_split_for_many_threads() -> None:
     b = Builder((64, 256))
     check(b.network(b.act(b.dense("x", 300))), threads=8)
+
+
+def test_kernels_of_equal_code_keep_their_own_numbers_of_units() -> None:
+    b = Builder((6, 10, 4))
+    one = b.add((6, 4), lambda a, y: nd.Reduce(a, ("x",), (y,), "sum", 6, 10, 4))
+    half = b.add((3, 10, 4), lambda a, y: nd.View(a, ("x",), (y,), (40, 4, 1)))
+    two = b.add((3, 4), lambda a, y: nd.Reduce(a, (half,), (y,), "sum", 3, 10, 4))
+    check(b.network(one, two))
+
+
+def test_one_input_read_with_two_halos() -> None:
+    b = Builder((2, 3, 12, 9))
+    check(b.network(b.conv("x", 16, 3, 1, 1), b.conv("x", 16, 3, 2)))

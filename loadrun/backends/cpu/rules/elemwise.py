@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from loadrun.backends.cpu import nodes as nd
@@ -127,8 +129,10 @@ def elemwise(low: Lowering, node: Node, call: Call) -> None:
     expr = _MODES.get(call.param.mode)
     if expr is None or expr.inputs != len(node.inputs):
         raise NotApplicable(f"mode {call.param.mode}")
-    for value in node.inputs:
-        low.shape(value)
+    sizes = [math.prod(low.shape(value)) for value in node.inputs]
+    if call.param.mode in (_M.MAX_, _M.MIN_) and sizes[0] == 1 < sizes[1]:
+        # MegEngine takes a single element as the second operand, which decides about NaN.
+        expr = Expr(2, (Op(expr.ops[0].kind, (1, 0)),))
     _add(low, node, expr)
 
 
