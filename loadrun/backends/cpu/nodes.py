@@ -118,6 +118,13 @@ class ChannelMap(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Upsample(Node):
+    """Every pixel of an image `factor` times in both directions."""
+
+    factor: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reduce(Node):
     """Reduction of (outer, n, inner) to (outer, inner); modes of kernels.rowwise.FOLDS."""
 

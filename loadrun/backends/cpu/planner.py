@@ -27,6 +27,7 @@ _EMIT: dict[type[nd.Node], Callable[[Draft, nd.Node], None]] = {
     nd.Reduce: steps_array.emit_reduce,
     nd.Reshape: steps_array.emit_reshape,
     nd.Softmax: steps_array.emit_softmax,
+    nd.Upsample: steps_conv.emit_upsample,
     nd.View: steps_array.emit_view,
 }
 

@@ -153,3 +153,12 @@ def emit_channel_map(draft: Draft, node: nd.Node) -> None:
     images = [draft.image(r) for r in reads]
     kernel, rows = copy.channel_map(images, node.channels, draft.image(y), draft.target)
     draft.step(node.name, kernel, (*reads, y), reads, (y,), "channel map", rows=rows)
+
+
+def emit_upsample(draft: Draft, node: nd.Node) -> None:
+    """Pixels repeated in a blocked image."""
+    assert isinstance(node, nd.Upsample)
+    x = draft.need_blocked(node.inputs[0])
+    y = draft.add_blocked(node.outputs[0])
+    kernel, rows = copy.upsample(draft.image(x), draft.image(y), node.factor, draft.target)
+    draft.step(node.name, kernel, (x, y), (x,), (y,), "upsample", rows=rows)

@@ -77,6 +77,11 @@ class Builder:
         spec = PoolSpec(mode, k, k, s, s, p, p)
         return self.add((n, c, *spec.out_size(h, w)), lambda a, o: nd.Pooling(a, (x,), (o,), spec))
 
+    def upsample(self, x: str, factor: int) -> str:
+        n, c, h, w = self.shapes[x]
+        shape = (n, c, h * factor, w * factor)
+        return self.add(shape, lambda a, o: nd.Upsample(a, (x,), (o,), factor))
+
     def gap(self, x: str, mode: str = "mean") -> str:
         n, c = self.shapes[x][:2]
         return self.add((n, c), lambda a, o: nd.GlobalPooling(a, (x,), (o,), mode))
@@ -139,6 +144,133 @@ def mobilenetv2(size: int = 224, batch: int = 1) -> nd.Network:
             x = b.plus(y, x) if stride == 1 and b.shapes[x][1] == c else y
     x = b.act(b.conv(x, 1280, 1), *six)
     return b.network(b.dense(b.gap(x), 1000))
+
+
+def mobilenetv1(size: int = 224, batch: int = 1) -> nd.Network:
+    b = Builder((batch, 3, size, size))
+    x = b.act(b.conv("x", 32, 3, 2, 1))
+    plan = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)]
+    for c, s in [*plan, *[(512, 1)] * 5, (1024, 2), (1024, 1)]:
+        x = b.act(b.conv(x, b.shapes[x][1], 3, s, 1, groups=b.shapes[x][1]))
+        x = b.act(b.conv(x, c, 1))
+    return b.network(b.dense(b.gap(x), 1000))
+
+
+def vgg16(size: int = 224, batch: int = 1) -> nd.Network:
+    b = Builder((batch, 3, size, size))
+    x = "x"
+    for c, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(count):
+            x = b.act(b.conv(x, c, 3, 1, 1))
+        x = b.pool(x, "max", 2, 2)
+    n, c, h, w = b.shapes[x]
+    x = b.add((n, c * h * w), lambda a, o: nd.Reshape(a, (x,), (o,)))
+    x = b.act(b.dense(b.act(b.dense(x, 4096)), 4096))
+    return b.network(b.dense(x, 1000))
+
+
+def join(b: Builder, *xs: str) -> str:
+    n, _, h, w = b.shapes[xs[0]]
+    picked = tuple((k, c) for k, x in enumerate(xs) for c in range(b.shapes[x][1]))
+    return b.add((n, len(picked), h, w), lambda a, o: nd.ChannelMap(a, xs, (o,), picked))
+
+
+def pick(b: Builder, x: str, channels: range) -> str:
+    n, _, h, w = b.shapes[x]
+    picked = tuple((0, c) for c in channels)
+    return b.add((n, len(picked), h, w), lambda a, o: nd.ChannelMap(a, (x,), (o,), picked))
+
+
+def shufflenetv2(size: int = 224, batch: int = 1) -> nd.Network:
+    b = Builder((batch, 3, size, size))
+    x = b.pool(b.act(b.conv("x", 24, 3, 2, 1)), "max", 3, 2, 1)
+
+    def branch(y: str, c: int, s: int) -> str:
+        y = b.act(b.conv(y, c, 1))
+        return b.act(b.conv(b.conv(y, c, 3, s, 1, groups=c), c, 1))
+
+    for c, count in ((116, 4), (232, 8), (464, 4)):
+        h = c // 2
+        for i in range(count):
+            if not i:
+                k = b.shapes[x][1]
+                left = b.act(b.conv(b.conv(x, k, 3, 2, 1, groups=k), h, 1))
+                right = branch(x, h, 2)
+            else:
+                left, right = pick(b, x, range(h)), branch(pick(b, x, range(h, c)), h, 1)
+            n, _, hh, ww = b.shapes[right]
+            mixed = tuple((k, j) for j in range(h) for k in (0, 1))
+            x = b.add(
+                (n, c, hh, ww),
+                lambda a, o, p=(left, right), m=mixed: nd.ChannelMap(a, p, (o,), m),
+            )
+    x = b.act(b.conv(x, 1024, 1))
+    return b.network(b.dense(b.gap(x), 1000))
+
+
+def unet(size: int = 256, batch: int = 1, width: int = 32) -> nd.Network:
+    b = Builder((batch, 3, size, size))
+
+    def double(x: str, c: int) -> str:
+        return b.act(b.conv(b.act(b.conv(x, c, 3, 1, 1)), c, 3, 1, 1))
+
+    skips, x = [], "x"
+    for k in range(4):
+        x = double(x, width << k)
+        skips.append(x)
+        x = b.pool(x, "max", 2, 2)
+    x = double(x, width << 4)
+    for k in reversed(range(4)):
+        x = b.upsample(x, 2)
+        x = double(join(b, skips[k], b.conv(x, width << k, 1)), width << k)
+    return b.network(b.conv(x, 2, 1))
+
+
+def yolox_nano(size: int = 416, batch: int = 1) -> nd.Network:
+    """A detector of depthwise blocks, cross-stage joins and three scales, like YOLOX-Nano."""
+    b = Builder((batch, 3, size, size))
+
+    def conv(x: str, c: int, k: int = 1, s: int = 1) -> str:
+        return b.act(b.conv(x, c, k, s, k // 2), "silu")
+
+    def dw(x: str, c: int, k: int = 3, s: int = 1) -> str:
+        i = b.shapes[x][1]
+        return conv(b.act(b.conv(x, i, k, s, k // 2, groups=i), "silu"), c)
+
+    def csp(x: str, c: int, n: int, add: bool = True) -> str:
+        h = c // 2
+        left, right = conv(x, h), conv(x, h)
+        for _ in range(n):
+            y = dw(conv(left, h), h)
+            left = b.plus(y, left) if add else y
+        return conv(join(b, left, right), c)
+
+    x = conv("x", 16, 3, 2)
+    x = csp(dw(x, 32, 3, 2), 32, 1)
+    c3 = csp(dw(x, 64, 3, 2), 64, 3)
+    c4 = csp(dw(c3, 128, 3, 2), 128, 3)
+    x = conv(dw(c4, 256, 3, 2), 128)
+    pools = [b.pool(x, "max", k, 1, k // 2) for k in (5, 9, 13)]
+    c5 = csp(conv(join(b, x, *pools), 256), 256, 1, False)
+    p5 = conv(c5, 128)
+    f4 = csp(join(b, b.upsample(p5, 2), c4), 128, 1, False)
+    p4 = conv(f4, 64)
+    f3 = csp(join(b, b.upsample(p4, 2), c3), 64, 1, False)
+    n4 = csp(join(b, dw(f3, 64, 3, 2), p4), 128, 1, False)
+    n5 = csp(join(b, dw(n4, 128, 3, 2), p5), 256, 1, False)
+    outs = []
+    for x in (f3, n4, n5):
+        stem = conv(x, 64)
+        outs += [b.conv(dw(dw(stem, 64), 64), last, 1) for last in (80, 5)]
+    return b.network(*outs)
+
+
+def super_resolution(size: int = 128, batch: int = 1) -> nd.Network:
+    b = Builder((batch, 3, size, size))
+    x = b.act(b.conv("x", 64, 5, 1, 2))
+    x = b.act(b.conv(x, 64, 3, 1, 1))
+    x = b.act(b.conv(x, 32, 3, 1, 1))
+    return b.network(b.conv(x, 12, 3, 1, 1))
 
 
 # -- meaning
@@ -286,5 +418,6 @@ _MEANING: dict[type[nd.Node], Callable[..., Array]] = {
     nd.MatMul: _matmul,
     nd.Join: lambda node, a: np.concatenate(a, axis=node.axis),
     nd.ChannelMap: _channel_map,
+    nd.Upsample: lambda node, a: a[0].repeat(node.factor, 2).repeat(node.factor, 3),
     nd.Host: lambda node, a: tuple(node.run(a)),
 }

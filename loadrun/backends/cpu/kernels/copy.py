@@ -178,3 +178,24 @@ def _gather(
 def _shuffle(f: Func, a: str, b: str, index: Sequence[int]) -> str:
     mask = ", ".join(f"i32 {k}" for k in index)
     return f.op(f"shufflevector {f.vt} {a}, {f.vt} {b}, <{f.lanes} x i32> <{mask}>")
+
+
+def upsample(x: Image, y: Image, factor: int, target: Target) -> tuple[Kernel, Rows | None]:
+    """Blocked images: every pixel `factor` times in both directions. Units: input rows."""
+    f = common.entry("", target)
+    p = [f.load_ptr("%args", k) for k in range(2)]
+    with f.loop("%begin", "%end") as unit:
+        image, row = f.div(unit.i, x.h), f.mod(unit.i, x.h)
+        source = f.gep(p[0], f.add(f.add(f.mul(image, x.image), f.mul(row, x.row)), x.origin))
+        down = f.mul(row, factor * y.row)
+        out = f.gep(p[1], f.add(f.add(f.mul(image, y.image), down), y.origin))
+        with f.loop(0, x.blocks) as block:
+            a = f.gep(source, f.mul(block.i, x.block))
+            b = f.gep(out, f.mul(block.i, y.block))
+            with f.loop(0, x.w) as c:
+                value = f.load(a, f.mul(c.i, x.pixel))
+                to = f.gep(b, f.mul(c.i, factor * y.pixel))
+                for dy in range(factor):
+                    for dx in range(factor):
+                        f.store(value, to, dy * y.row + dx * y.pixel)
+    return common.finish(f"upsample{factor}_f32", [f], [(f, x.n * x.h)]), None
