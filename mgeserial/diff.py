@@ -6,22 +6,24 @@ that one changed weight or parameter does not make everything after it look diff
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from mgeserial.errors import printable
+from mgeserial.alignment import common
+from mgeserial.dtypes import Array, DTypeEnum
+from mgeserial.errors import MgeError, printable
 from mgeserial.ir.graph import Graph, Node, Value
 from mgeserial.ir.tensor import Tensor
 from mgeserial.ir.types import TensorType
 
 __all__ = ["Change", "Difference", "diff"]
 
-# Sequences longer than this are aligned with difflib's heuristic for frequent elements.
-_EXACT = 4000
+# Elements of two weights that are compared at a time.
+_STRETCH = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +31,13 @@ class Change:
     """One aspect in which two aligned things differ.
 
     Attributes:
-        kind: `parameter`, `weight`, `inputs`, `type`, `dtype`, `name`, `order` ...
+        kind: `parameter`, `weight`, `blob`, `inputs`, `outputs`, `dtype`, `priority`, `name` of
+            operators; `input`, `output`, `order`, `metadata` of graphs.
         what: Which one: a field, a tensor, an input.
         before: Text of it in the first graph.
         after: Text of it in the second.
-        max_abs: For weights: largest absolute difference, where the types allow it.
+        max_abs: For weights: largest absolute difference (of the stored integers for quantised
+            types), NaN where one of two values is; None where the type has no difference.
     """
 
     kind: str
@@ -70,12 +74,14 @@ class Difference:
         """Plain data for JSON."""
 
         def plain(change: Change) -> dict[str, Any]:
+            largest = change.max_abs
             return {
                 "kind": change.kind,
                 "what": change.what,
                 "before": change.before,
                 "after": change.after,
-                "max_abs": change.max_abs,
+                # JSON has no NaN and no infinities.
+                "max_abs": largest if largest is None or math.isfinite(largest) else str(largest),
             }
 
         return {
@@ -117,8 +123,9 @@ def diff(before: Graph, after: Graph, *, names: bool = False) -> Difference:
     left, right = before.nodes, after.nodes
     pairs = _align(left, right, found)
     partner = dict(pairs)
+    _results(before, after, partner, found)
     for a, b in pairs:
-        changes = [*_parameters(a, b), *_weights(a, b), *_wiring(a, b, partner)]
+        changes = [*_parameters(a, b), *_weights(a, b), *_blobs(a, b), *_wiring(a, b, partner)]
         changes += _attributes(a, b, names=names)
         if changes:
             found.changed.append((_label(a), tuple(changes)))
@@ -139,44 +146,43 @@ def _signature(node: Node) -> tuple[Any, ...]:
 def _align(
     left: Sequence[Node], right: Sequence[Node], found: Difference
 ) -> list[tuple[Node, Node]]:
-    """Pairs of nodes that stand for each other; the rest is noted as removed or added."""
+    """Pairs of nodes that stand for each other; the rest is noted as removed or added.
+
+    Equal ones first; between these, operators of one type are the same one, changed.
+    """
     ids: dict[tuple[Any, ...], int] = {}
     a = [ids.setdefault(_signature(n), len(ids)) for n in left]
     b = [ids.setdefault(_signature(n), len(ids)) for n in right]
-    matcher = difflib.SequenceMatcher(None, a, b, autojunk=max(len(a), len(b)) > _EXACT)
-    pairs = []
-    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-        if tag == "equal":
-            pairs += list(zip(left[i1:i2], right[j1:j2], strict=True))
-        else:
-            pairs += _align_changed(left[i1:i2], right[j1:j2], found)
+    equal = common(a, b)
+    pairs: list[tuple[Node, Node]] = []
+    for before, after, pair in _stretches(left, right, equal):
+        changed = common([n.op.name for n in before], [n.op.name for n in after])
+        for gone, new, same in _stretches(before, after, changed):
+            found.removed += [_label(n) for n in gone]
+            found.added += [_label(n) for n in new]
+            pairs += same
+        pairs += pair
     return pairs
 
 
-def _align_changed(
-    left: Sequence[Node], right: Sequence[Node], found: Difference
-) -> list[tuple[Node, Node]]:
-    """Within a stretch that differs: operators of one type are the same one, changed."""
-    matcher = difflib.SequenceMatcher(
-        None, [n.op.name for n in left], [n.op.name for n in right], autojunk=False
-    )
-    pairs = []
-    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-        if tag == "equal":
-            pairs += list(zip(left[i1:i2], right[j1:j2], strict=True))
-        else:
-            found.removed += [_label(n) for n in left[i1:i2]]
-            found.added += [_label(n) for n in right[j1:j2]]
-    return pairs
+def _stretches(
+    left: Sequence[Node], right: Sequence[Node], pairs: Sequence[tuple[int, int]]
+) -> Iterator[tuple[Sequence[Node], Sequence[Node], list[tuple[Node, Node]]]]:
+    """What lies before each pair of places on both sides, and its two nodes; then the rest."""
+    i = j = 0
+    for x, y in pairs:
+        yield left[i:x], right[j:y], [(left[x], right[y])]
+        i, j = x + 1, y + 1
+    yield left[i:], right[j:], []
 
 
 def _parameters(a: Node, b: Node) -> list[Change]:
     changes = []
+    if len(a.params) != len(b.params):
+        changes.append(Change("parameters", "number", str(len(a.params)), str(len(b.params))))
     for x, y in zip(a.params, b.params, strict=False):
         if type(x) is not type(y):
             changes.append(Change("parameter", "kind", type(x).__name__, type(y).__name__))
-            continue
-        if not hasattr(x, "as_items"):
             continue
         for name, value in x.as_items():
             other = getattr(y, name)
@@ -190,7 +196,7 @@ def _weights(a: Node, b: Node) -> list[Change]:
     if len(a.tensors) != len(b.tensors):
         return [Change("tensors", "number", str(len(a.tensors)), str(len(b.tensors)))]
     for i, (x, y) in enumerate(zip(a.tensors, b.tensors, strict=True)):
-        what = printable(x.name) if x.name else str(i)
+        what = repr(printable(x.name)) if x.name else str(i)
         if (x.dtype, x.shape) != (y.dtype, y.shape):
             changes.append(Change("weight", what, _kind(x), _kind(y)))
         elif x.has_value != y.has_value:
@@ -198,6 +204,16 @@ def _weights(a: Node, b: Node) -> list[Change]:
         elif x.has_value and not _equal(x, y):
             changes.append(Change("weight", what, _kind(x), _kind(y), _max_abs(x, y)))
     return changes
+
+
+def _blobs(a: Node, b: Node) -> list[Change]:
+    if len(a.blobs) != len(b.blobs):
+        return [Change("blobs", "number", str(len(a.blobs)), str(len(b.blobs)))]
+    return [
+        Change("blob", str(i), f"{len(x)} bytes", f"{len(y)} bytes")
+        for i, (x, y) in enumerate(zip(a.blobs, b.blobs, strict=True))
+        if x != y
+    ]
 
 
 def _kind(tensor: Tensor) -> str:
@@ -210,26 +226,61 @@ def _presence(tensor: Tensor) -> str:
 
 def _equal(x: Tensor, y: Tensor) -> bool:
     if x.raw is not None and y.raw is not None and x.row_packed == y.row_packed:
-        return x.raw == y.raw
+        # As arrays: comparing memoryviews visits byte by byte.
+        return np.array_equal(np.frombuffer(x.raw, np.uint8), np.frombuffer(y.raw, np.uint8))
     return x.numpy().tobytes() == y.numpy().tobytes()
 
 
 def _max_abs(x: Tensor, y: Tensor) -> float | None:
-    a, b = x.numpy(), y.numpy()
-    if a.dtype.kind not in "fiu" or not a.size:
+    """Largest difference of two tensors of one type and shape."""
+    if x.dtype.kind in (DTypeEnum.Complex64, DTypeEnum.Bool) or not x.size:
         return None
-    with np.errstate(all="ignore"):
-        return float(np.max(np.abs(a.astype(np.float64) - b.astype(np.float64))))
+    a, b = x.numpy().reshape(-1), y.numpy().reshape(-1)
+    largest = 0.0
+    for start in range(0, a.size, _STRETCH):
+        first, second = (_real(t[start : start + _STRETCH], x) for t in (a, b))
+        with np.errstate(all="ignore"):
+            distance = np.where(first == second, 0.0, np.abs(first - second))
+        # NaN against NaN differs in its bits at most.
+        distance[np.isnan(first) & np.isnan(second)] = 0.0
+        largest = max(largest, float(np.max(distance)), key=_nan_first)
+    return largest
+
+
+def _nan_first(value: float) -> float:
+    return math.inf if math.isnan(value) else value
+
+
+def _real(values: Array, like: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Stored elements as float64; bfloat16 by its meaning."""
+    if like.dtype.kind is DTypeEnum.BFloat16:
+        bits = values.astype(np.uint32) << np.uint32(16)
+        return bits.view(np.float32).astype(np.float64)
+    return values.astype(np.float64)
 
 
 def _wiring(a: Node, b: Node, partner: dict[Node, Node]) -> list[Change]:
     if len(a.inputs) != len(b.inputs):
         return [Change("inputs", "number", str(len(a.inputs)), str(len(b.inputs)))]
     changes = []
+    if len(a.outputs) != len(b.outputs):
+        changes.append(Change("outputs", "number", str(len(a.outputs)), str(len(b.outputs))))
     for i, (x, y) in enumerate(zip(a.inputs, b.inputs, strict=True)):
         if partner.get(x.node) is not y.node or x.index != y.index:
             changes.append(Change("inputs", str(i), _value(x), _value(y)))
     return changes
+
+
+def _results(before: Graph, after: Graph, partner: dict[Node, Node], found: Difference) -> None:
+    """Note outputs of one name that are no longer the same value."""
+    others = dict(zip(after.output_names, after.outputs, strict=True))
+    for name, value in zip(before.output_names, before.outputs, strict=True):
+        other = others.get(name)
+        if other is None:
+            continue
+        if partner.get(value.node) is not other.node or value.index != other.index:
+            what = f"{printable(name)!r} is computed by"
+            found.interface.append(Change("output", what, _label(value.node), _label(other.node)))
 
 
 def _value(value: Value) -> str:
@@ -257,18 +308,30 @@ def _interface(before: Graph, after: Graph, found: Difference) -> None:
         ("input", _described(before, outputs=False), _described(after, outputs=False)),
         ("output", _described(before, outputs=True), _described(after, outputs=True)),
     ):
-        for name in a.keys() | b.keys():
-            x, y = a.get(name, "absent"), b.get(name, "absent")
-            if x != y:
-                found.interface.append(Change(kind, repr(printable(name)), x, y))
-        if not found.interface and list(a) != list(b):
-            found.interface.append(Change(kind, "order", ", ".join(a), ", ".join(b)))
+        names = dict.fromkeys([*a, *b])
+        changes = [
+            Change(kind, repr(printable(n)), a.get(n, "absent"), b.get(n, "absent"))
+            for n in names
+            if a.get(n) != b.get(n)
+        ]
+        if not changes and list(a) != list(b):
+            changes = [Change("order", f"of {kind}s", _listed(a), _listed(b))]
+        found.interface += changes
+
+
+def _listed(names: dict[str, str]) -> str:
+    return ", ".join(printable(n) for n in names)
 
 
 def _described(graph: Graph, *, outputs: bool) -> dict[str, str]:
-    types = graph.inference.types
-    if outputs:
-        pairs = zip(graph.output_names, graph.outputs, strict=True)
-    else:
-        pairs = zip(graph.input_names, graph.inputs, strict=True)
-    return {name: str(types[value]) for name, value in pairs}
+    """Type by name; graphs whose shapes do not fit together are compared without types."""
+    try:
+        types = graph.inference.types
+    except MgeError:
+        types = {}
+    names = graph.output_names if outputs else graph.input_names
+    values = graph.outputs if outputs else graph.inputs
+    return {
+        name: str(types[value]) if value in types else "type not known"
+        for name, value in zip(names, values, strict=True)
+    }

@@ -28,7 +28,7 @@ _MARGIN = 24.0
 _RANK_GAP = 34.0
 # Places of passing wires in all, and how often wires may pass them; the longest wires beyond that
 # go round everything, in lanes at the right.
-_MOST_PLACES = 60_000
+_MOST_PLACES = 40_000
 _MOST_PASSES = 300_000
 _LANES = 12
 _LANE_GAP = 8.0

@@ -260,7 +260,7 @@ def _title(node: Node, found: dict[str, Any]) -> tuple[str, str]:
     if fused is not None:
         title += f" + {fused}"
     params.pop("mode", None)
-    return title, _fitting(_settings(params))
+    return title, _fitting(_settings(params, every))
 
 
 def _fitting(texts: Iterable[str]) -> str:
@@ -277,15 +277,17 @@ def _fitting(texts: Iterable[str]) -> str:
 _DULL = frozenset({"fwd_mode", "epsilon", "avg_factor", "param_dim"})
 
 
-def _settings(params: Mapping[str, Any]) -> Iterator[str]:
-    """Parameters as short text; pairs `x_h`, `x_w` as one."""
-    for name, value in params.items():
-        if name in _DULL or (name.endswith("_w") and f"{name[:-2]}_h" in params):
+def _settings(changed: Mapping[str, Any], every: Mapping[str, Any]) -> Iterator[str]:
+    """Parameters that are not the default as short text; `x_h` and `x_w` as one pair."""
+    pairs = set()
+    for name, value in changed.items():
+        base = name[:-2]
+        if name in _DULL or base in pairs:
             continue
-        other = params.get(f"{name[:-2]}_w") if name.endswith("_h") else None
-        if other is not None:
-            pair = str(value) if value == other else f"{value}×{other}"
-            yield f"{name[:-2]} {pair}"
+        if name.endswith(("_h", "_w")) and {f"{base}_h", f"{base}_w"} <= every.keys():
+            high, wide = every[f"{base}_h"], every[f"{base}_w"]
+            pairs.add(base)
+            yield f"{base} {high}" if high == wide else f"{base} {high}×{wide}"
         elif value is True:
             yield name
         elif not isinstance(value, (dict, list)):

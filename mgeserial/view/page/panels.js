@@ -45,10 +45,9 @@ function searchText(box) {
   add(box.op);
   const found = data.ops[box.op];
   types.push(box.kind);
-  for (const [, name, type, op] of found.i) {
+  for (const [, , type, op] of found.i) {
     shapes.push(type);
-    if (op >= 0 && !boxOf.has(op)) add(op);
-    else names.push(name);
+    if (!boxOf.has(op)) add(op); // a weight folded into this box
   }
   for (const k of found.p) for (const [, value, set] of data.params[k][1]) if (set) types.push(value);
   return {
