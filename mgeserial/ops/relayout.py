@@ -140,11 +140,16 @@ def _channels(call: Call, shape: Shape, source: TensorLayout) -> tuple[int, int,
     return groups, channels // groups, (wanted or channels) // groups
 
 
+def map_layouts(mode: _Mode) -> tuple[TensorLayout, TensorLayout] | None:
+    """Source and target layout of a mode of feature maps; None for filters."""
+    return _MAPS.get(mode)
+
+
 def _layouts(call: Call) -> tuple[TensorLayout, TensorLayout]:
-    mode = call.param.mode
-    if mode not in _MAPS:
-        raise UnsupportedError(f"relayout mode {mode} is not known")
-    return _MAPS[mode]
+    found = map_layouts(call.param.mode)
+    if found is None:
+        raise UnsupportedError(f"relayout mode {call.param.mode} is not known")
+    return found
 
 
 def _shapes(call: Call) -> list[ShapeLike]:

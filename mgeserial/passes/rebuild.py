@@ -144,6 +144,10 @@ class Rebuild(GraphBuilder):
         self._infer_carried(node)
         return node.outputs[0]
 
+    def stored(self, op: str, tensor: Tensor) -> Value:
+        """Add an operator that holds one tensor, such as SharedDeviceTensorWithFormat."""
+        return self._leaf(op, tensor, None, ())[0]
+
     def finish(self, *, keep: Iterable[Value] = ()) -> Graph:
         """The new graph: outputs as in the source, without what no output needs.
 

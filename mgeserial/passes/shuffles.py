@@ -10,8 +10,9 @@ Numbered as the tests are:
 2. one Reshape, one Dimshuffle, or one RelayoutFormat (where the chain had one) does it.
 3. a Reshape and a Dimshuffle do it, in either order; or Reshape, Dimshuffle, Reshape.
 4. axes added and removed again: one operator of them.
-5. left alone: shapes that are not known; parts that others use, unless the whole goes away; and a
-   chain without a constant Reshape never gets one, because that would fix the batch size.
+5. left alone: shapes that are not known; parts that others use, unless the whole goes away; a
+   change of layout with computed shapes, which is as MegEngine writes it; and a chain without a
+   constant Reshape never gets one, because that would fix the batch size.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from mgeserial.ir.graph import Graph, Node, Value
 from mgeserial.ir.types import Shape
 from mgeserial.ops.layouts import TENSOR_LAYOUTS, TensorLayout
 from mgeserial.passes.base import Fact, Log
+from mgeserial.passes.layout.moves import recognise
 from mgeserial.passes.rebuild import Rebuild
 from mgeserial.passes.rules import Scope
 
@@ -291,7 +293,7 @@ class ShuffleChains:
         for length in range(len(chain), 0, -1):
             part = chain[-length:]
             axes = _path(part, scope)
-            if axes is None:
+            if axes is None or _is_layout_change(part, scope):
                 continue
             source = part[0].inputs[0]
             freed = _freed(part, scope)
@@ -307,6 +309,14 @@ class ShuffleChains:
         ):
             return _joined_axes(chain[-2:], scope)
         return best[1:] if best is not None else None
+
+
+def _is_layout_change(part: Sequence[Node], scope: Scope) -> bool:
+    """Whether a chain is one change of layout, made for any batch."""
+    if any(n.op.name == "Reshape" and scope.is_const(n.inputs[1]) for n in part):
+        return False
+    found = recognise(part[-1], scope)
+    return found is not None and found.operators == len(part) > 1
 
 
 def _joined_axes(pair: Sequence[Node], scope: Scope) -> tuple[Value, _Plan, int] | None:

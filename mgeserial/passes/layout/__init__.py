@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from mgeserial.errors import UnsupportedError
-from mgeserial.passes.base import Pass
+from dataclasses import replace
+
+from mgeserial.passes.base import Fact, Pass
+from mgeserial.passes.layout.padding import PADDINGS, PadChannels
+from mgeserial.passes.layout.targets import TARGETS
+from mgeserial.passes.layout.walk import ConvertLayout
 from mgeserial.passes.options import Layout
 
 __all__ = ["passes_for"]
 
+# Layouts that start from NCHW4.
+_FROM_NCHW4 = frozenset({Layout.NCHW32, Layout.CHWN4})
+_NCHW4 = ConvertLayout(TARGETS[Layout.NCHW4], ensures=frozenset({Fact.NCHW4}))
+
 
 def passes_for(layout: Layout) -> list[Pass]:
-    """The passes that convert a graph to a layout, in order.
-
-    Raises:
-        UnsupportedError: There are none for this layout.
-    """
-    raise UnsupportedError(f"layout {layout.name} is not available")
+    """The passes that convert a graph to a layout, in order; none for `Layout.NONE`."""
+    if layout is Layout.NONE:
+        return []
+    if layout is Layout.NCHW4:
+        return [_NCHW4]
+    convert = ConvertLayout(TARGETS[layout])
+    if layout in _FROM_NCHW4:
+        return [_NCHW4, replace(convert, needs=convert.needs | {Fact.NCHW4})]
+    return [PadChannels(PADDINGS[layout]), convert] if layout in PADDINGS else [convert]
