@@ -5,9 +5,10 @@
 2. Convolutions, transposed ones, ConvBias and products of matrices sum in float32 with io16xc32
    (compute_mode FLOAT32), reductions too (data_type FLOAT_O16xC32).
 3. A conversion to float32 becomes one to float16.
-4. The matrix of WarpPerspective and the map of Remap stay float32.
-5. Operators that do not take float16, or whose result is float32 all the same, work in float32
-   between conversions: near-misses, with what they say.
+4. The matrix of warps and the map of Remap stay float32, and so do numbers that shapes are
+   computed from: they are known ahead of a run, and float16 cannot count beyond 2048.
+5. Operators that do not take float16 work in float32 between conversions: near-misses, with what
+   they say. Images with channels last, Linspace and NMSKeep are among them.
 6. Graphs without a float32 value are left alone.
 
 Source: MegEngine 1.13.0, corpus family layout (io16xc32_*, ioc16_*), and v1.13.4
@@ -16,13 +17,15 @@ src/gopt/impl/inference.cpp.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from mgeserial import params as P
 from mgeserial._record import Params
 from mgeserial.dtypes import FLOAT16, FLOAT32
 from mgeserial.errors import MgeError
 from mgeserial.ir.graph import Graph, Node, Value
+from mgeserial.ir.inference import make_call
 from mgeserial.passes.base import Fact, Log
 from mgeserial.passes.evaluate import HOLDERS
 from mgeserial.passes.rebuild import Rebuild
@@ -33,9 +36,10 @@ _SUMS = frozenset(
     {"BatchedMatrixMul", "ConvBiasForward", "Convolution", "ConvolutionBackwardData", "MatrixMul"}
 )
 # Inputs that stay float32 whatever the data are.
-_STAY = {"WarpPerspective": (1,), "Remap": (1,)}
+_STAY = {"Remap": (1,), "WarpAffine": (1,), "WarpPerspective": (1,)}
 # Operators whose kernels read float32 only, though their records take what they are given.
-_FLOAT32_ONLY = frozenset({"NMSKeep"})
+_FLOAT32_ONLY = frozenset({"Linspace", "NMSKeep"})
+_IMAGES = frozenset({"Resize", "WarpAffine", "WarpPerspective"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +70,14 @@ class _Walk:
 
     def __init__(self, graph: Graph, log: Log, *, sum_float32: bool) -> None:
         self._graph = graph
+        self._inference = graph.inference
         self._types = graph.inference.types
         self._log = log
         self._build = Rebuild(graph)
         self._narrow: dict[Value, Value] = {}
         self._wide: dict[Value, Value] = {}
+        # What a value is converted from: its float16 value is made of that.
+        self._source: dict[Value, Value] = {}
         self._sum_float32 = sum_float32
         self._changed = False
 
@@ -92,22 +99,38 @@ class _Walk:
             self._convert(node)
         elif not any(map(self._is_float32, (*node.inputs, *node.outputs))):
             self._build.carry(node)
-        elif not node.inputs or node.op.name in _FLOAT32_ONLY or not self._carried(node):
+        elif not node.inputs or self._stays(node) or not self._carried(node):
             self._carry_wide(node)
+
+    def _stays(self, node: Node) -> bool:
+        """Whether an operator works in float32 by its nature."""
+        if node.op.name in _FLOAT32_ONLY or all(map(self._is_known, node.outputs)):
+            return True
+        return node.op.name in _IMAGES and str(node.param.format) == "NHWC"
+
+    def _is_known(self, value: Value) -> bool:
+        """Whether a value is a number that shapes are made of."""
+        return value.node.op.name not in HOLDERS and self._inference.value(value) is not None
 
     def _carry_wide(self, node: Node) -> None:
         """Carry a node that works in float32."""
-        inputs = [self._widened(v) if self._is_float32(v) else self._build[v] for v in node.inputs]
+        # A shape is that of either value.
+        get = self._either if node.op.name == "GetVarShape" else self._widened
+        inputs = [get(v) if self._is_float32(v) else self._build[v] for v in node.inputs]
         new = self._build.carry(node, inputs)
         for old, made in zip(node.outputs, new.outputs, strict=True):
             if self._is_float32(old):
                 self._wide[old] = made
 
+    def _either(self, value: Value) -> Value:
+        return self._narrow.get(value) or self._wide[value]
+
     def _narrowed(self, value: Value) -> Value:
         """The float16 value, converted when first asked for."""
         found = self._narrow.get(value)
         if found is None:
-            found = self._narrow[value] = self._build.type_cvt(self._wide[value], dtype=FLOAT16)
+            source = self._source.get(value) or self._wide[value]
+            found = self._narrow[value] = self._build.type_cvt(source, dtype=FLOAT16)
             self._changed = True
             if value.node.op.name not in HOLDERS:
                 self._log.rewrite("narrow", value.node, "its value is converted to float16")
@@ -126,32 +149,44 @@ class _Walk:
         build, stay = self._build, _STAY.get(node.op.name, ())
         if not any(self._is_float32(v) for i, v in enumerate(node.inputs) if i not in stay):
             return False
+        reason = self._refusal(node, stay)
+        if reason is not None:
+            self._log.miss("store", node, f"it does not take float16: {reason}")
+            return False
         inputs = []
         for i, value in enumerate(node.inputs):
             if not self._is_float32(value):
                 inputs.append(build[value])
             else:
                 inputs.append(self._widened(value) if i in stay else self._narrowed(value))
-        reason: str | None = None
-        try:
-            new = build.like(node, inputs, params=self._params(node))
-        except MgeError as error:
-            reason = f"it does not take float16: {error.message}"
-        else:
-            made = [build.type_of(v).dtype for v in new.outputs]
-            still = [t for v, t in zip(node.outputs, made, strict=True) if self._is_float32(v)]
-            if any(t != FLOAT16 for t in still):
-                reason = f"it makes {still[0]} of float16"
-        if reason is not None:
-            self._log.miss("store", node, reason)
-            return False
+        dtype = FLOAT16 if node.output_dtype == FLOAT32 else node.output_dtype
+        new = build.like(node, inputs, params=self._params(node), output_dtype=dtype)
         for old, value in zip(node.outputs, new.outputs, strict=True):
             build.put(old, value)
             if self._is_float32(old):
-                self._narrow[old] = value
+                is_narrow = build.type_of(value).dtype == FLOAT16
+                (self._narrow if is_narrow else self._wide)[old] = value
         self._log.rewrite("store", node, "its values are float16")
         self._changed = True
         return True
+
+    def _refusal(self, node: Node, stay: Sequence[int]) -> str | None:
+        """What an operator's own rules say against float16 inputs."""
+        given = [self._types[v] for v in node.inputs]
+        inputs = [
+            replace(t, dtype=FLOAT16) if t.dtype == FLOAT32 and i not in stay else t
+            for i, t in enumerate(given)
+        ]
+        values = [self._inference.value(v) for v in node.inputs]
+        call = make_call(node, inputs, values)
+        try:
+            if node.op.dtypes is not None:
+                node.op.dtypes(call)
+            if node.op.shapes is not None and all(t.is_static for t in inputs):
+                node.op.shapes(call)
+        except MgeError as error:
+            return error.message
+        return None
 
     def _params(self, node: Node) -> tuple[Params, ...]:
         params = node.params
@@ -171,14 +206,14 @@ class _Walk:
         if not self._is_float32(source):
             if target != FLOAT32:
                 build.carry(node)
+            elif self._is_known(value):
+                self._wide[value] = build.carry(node).outputs[0]
             elif self._types[source].dtype == FLOAT16:
                 self._narrow[value] = build[source]
                 self._wide[value] = build.carry(node).outputs[0]
             else:
-                self._narrow[value] = build.type_cvt(build[source], dtype=FLOAT16)
-                build.put(value, self._narrow[value])
-                self._log.rewrite("store", node, "it converts to float16")
-                self._changed = True
+                self._source[value] = build[source]
+                self._wide[value] = build.carry(node).outputs[0]
             return
         if target == FLOAT32:
             self._alias(value, source)
