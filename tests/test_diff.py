@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from mgeserial import editing as edit
@@ -68,3 +70,70 @@ def test_json_holds_what_the_text_says() -> None:
     assert data["equal"] is False
     assert data["operators_changed"][0]["changes"][0]["max_abs"] == 1.0
     assert any("max abs difference 1" in line for line in found.lines())
+
+
+def test_an_output_computed_by_another_operator_is_a_difference() -> None:
+    def graph(*, swapped: bool) -> Graph:
+        b = GraphBuilder()
+        x = b.input("x", (4,))
+        values = [b.relu(x), b.sigmoid(x)]
+        for name, value in zip("ab", reversed(values) if swapped else values, strict=True):
+            b.output(value, name)
+        return b.graph()
+
+    found = diff(graph(swapped=False), graph(swapped=True))
+    assert [c.kind for c in found.interface] == ["output", "output"]
+    assert "'a' is computed by" in found.interface[0].what
+    assert diff(graph(swapped=True), graph(swapped=True)).is_empty
+
+
+def test_bfloat16_differs_by_value_not_by_bits() -> None:
+    def graph(bits: int) -> Graph:
+        b = GraphBuilder()
+        w = b.param(np.full(3, bits, np.uint16), dtype="BFloat16")
+        b.output(w, "w")
+        return b.graph()
+
+    ((_, (change,)),) = diff(graph(0x3F80), graph(0x4000)).changed  # 1.0 and 2.0
+    assert change.max_abs == 1.0
+
+
+def test_a_difference_anywhere_in_a_large_weight_is_found() -> None:
+    def graph(place: int) -> Graph:
+        b = GraphBuilder()
+        array = np.zeros(3_000_000, np.float32)
+        array[place] = 2.0
+        b.output(b.param(array), "w")
+        return b.graph()
+
+    ((_, (change,)),) = diff(graph(0), graph(2_999_999)).changed
+    assert change.max_abs == 2.0
+
+
+def test_graphs_whose_shapes_do_not_fit_are_compared_all_the_same() -> None:
+    broken = network()
+    node = edit.select(broken, type="Pooling")[0]
+    broken.set_params(node, (node.param.replace(window_h=64),))
+    found = diff(network(), broken)
+    assert [c.what for _, cs in found.changed for c in cs] == ["window_h"]
+
+
+def test_differences_have_one_order() -> None:
+    def graph(names: str) -> Graph:
+        b = GraphBuilder()
+        for name in names:
+            b.output(b.relu(b.input(name, (2,))), name.upper())
+        return b.graph()
+
+    found = diff(graph("abcdef"), graph("uvwxyz"))
+    names = [c.what.strip("'") for c in found.interface]
+    assert names == [*"abcdef", *"uvwxyz", *"ABCDEF", *"UVWXYZ"]
+
+
+def test_thousands_of_operators_are_compared_in_seconds() -> None:
+    from view_graphs import residual_network
+
+    start = time.process_time()
+    found = diff(residual_network(60), residual_network(100, channels=8))
+    assert found.added
+    assert time.process_time() - start < 20

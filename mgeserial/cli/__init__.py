@@ -10,7 +10,7 @@ __all__ = ["PROGRAM", "main"]
 
 PROGRAM = Program(
     "mgeserial",
-    "Look into MegEngine `.mge` models, without MegEngine.",
+    "Look into, draw, edit and write MegEngine `.mge` models, without MegEngine.",
     {
         "info": ("mgeserial.cli.info", "what a file is and what its graphs hold"),
         "check": ("mgeserial.cli.check", "what a backend cannot run, all at once"),
