@@ -135,6 +135,8 @@ def read_case(
             arrays[name] = array
         else:
             arrays[name] = _prepared(name, array, types[name], reading, log)
+        if not name.endswith(EXPECT):
+            _check_shape(name, arrays[name].shape, types[name], log)
     return Case(arrays, seed if random else None, random)
 
 
@@ -162,14 +164,18 @@ def _prepared(name: str, array: Array, declared: TensorType, reading: Reading, l
     if declared.dtype.is_quantized and array.dtype == np.uint8:
         # Pixels are numbers, of which a quantised input holds the codes.
         array = array.astype(np.float32)
-    fitted = fit(name, array, declared)
-    shape = declared.shape
-    if shape is not None:
-        if len(shape) != fitted.ndim:
-            raise InputError(f"input {name!r} is {declared}, the data have shape {fitted.shape}")
-        if any(n is not None and n != m for n, m in zip(shape, fitted.shape, strict=True)):
-            log(f"dst_shape is {shape}; data_shape is {fitted.shape}")
-    return fitted
+    return fit(name, array, declared)
+
+
+def _check_shape(name: str, shape: tuple[int, ...], declared: TensorType, log: Log) -> None:
+    """Refuse another number of dimensions; other sizes are told, for the network may take them."""
+    wanted = declared.shape
+    if wanted is None:
+        return
+    if len(wanted) != len(shape):
+        raise InputError(f"input {name!r} is {declared}, the data have shape {shape}")
+    if any(n is not None and n != m for n, m in zip(wanted, shape, strict=True)):
+        log(f"dst_shape is {wanted}; data_shape is {shape}")
 
 
 def compute_expected(
@@ -233,12 +239,17 @@ def checked_network(
     An output that is empty in some case is not checked: there is nothing to compare.
     """
     shapes: dict[str, tuple[int, ...] | None] = {}
-    for name in graph.output_names:
+    types = graph.inference.types
+    for name, value in zip(graph.output_names, graph.outputs, strict=True):
         found = {case.expected[name].shape for case in cases}
         if any(0 in shape for shape in found):
             log(f"output {printable(name)} is empty: it is not checked")
+        elif types[value].is_static:
+            # What the network declares, whatever shapes the cases have.
+            shapes[name] = types[value].dims
         else:
-            shapes[name] = found.pop() if len(found) == 1 else None
+            same = len(found) == 1 and types[value].shape is None
+            shapes[name] = found.pop() if same else None
     network = assert_outputs(graph, shapes, maxerr=maxerr, verbose=verbose)
     kept = [
         case.with_expected({n: a for n, a in case.expected.items() if n in shapes})

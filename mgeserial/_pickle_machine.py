@@ -458,6 +458,12 @@ class Machine:
             raise self._refuse("its bytes are more than the file has")
         return args[0].encode("latin-1")
 
+    def _bytes(self, args: tuple[Any, ...]) -> bytes:
+        """How protocol 2 keeps no bytes."""
+        if args:
+            raise self._refuse("bytes are kept as a text of latin-1")
+        return b""
+
     def _reconstructor(self, args: tuple[Any, ...]) -> Record:
         if len(args) != 3 or not isinstance(args[0], Name):
             raise self._refuse("an object of something that is no class")
@@ -478,6 +484,7 @@ _CALLS: dict[tuple[str, str], Callable[[Machine, tuple[Any, ...]], Any]] = {
     ("collections", "OrderedDict"): Machine._ordered,
     ("collections", "defaultdict"): Machine._default,
     ("_codecs", "encode"): Machine._encode,
+    **{(m, "bytes"): Machine._bytes for m in ("builtins", "__builtin__")},
     ("copyreg", "_reconstructor"): Machine._reconstructor,
     ("copy_reg", "_reconstructor"): Machine._reconstructor,
 }

@@ -147,7 +147,8 @@ def _limits(maxerr: float | Mapping[str, float], names: Sequence[str]) -> dict[s
     for name, limit in limits.items():
         if not 0 <= limit <= 3.0e38:
             raise InputError(f"maxerr of {name!r} must be a number from 0, got {limit}")
-    return limits
+    # Files hold float32, and 1e-4 as such is the parameter's default.
+    return {name: float(np.float32(limit)) for name, limit in limits.items()}
 
 
 def _check(

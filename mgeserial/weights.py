@@ -87,8 +87,14 @@ class Weight:
 
     @property
     def is_constant(self) -> bool:
-        """Whether the operator is a constant (ImmutableTensor), which `dump` makes of weights."""
-        return self.node.op.name == "ImmutableTensor"
+        """Whether the value is part of the network's making, such as a shape or a factor.
+
+        That is an ImmutableTensor of whole numbers or of one number; larger ones of real numbers
+        are weights, which dumping turns into ImmutableTensors.
+        """
+        if self.node.op.name != "ImmutableTensor":
+            return False
+        return self.tensor.size <= 1 or self.tensor.dtype.is_integer
 
 
 def weights_of(graph: Graph) -> list[Weight]:

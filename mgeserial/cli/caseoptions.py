@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from loadrun.makecases import Reading
+from typing import Any
 
 __all__ = [
     "add_computing_options",
@@ -83,8 +80,8 @@ def add_computing_options(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def reading_from(args: argparse.Namespace) -> Reading:
-    """How inputs are read, of what a command line gave."""
+def reading_from(args: argparse.Namespace) -> Any:
+    """How inputs are read (`loadrun.makecases.Reading`), of what a command line gave."""
     from loadrun.makecases import Reading
 
     return Reading(

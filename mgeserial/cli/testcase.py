@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DESCRIPTION", "EPILOG", "add_arguments", "execute"]
 
+# Before the suffix: file systems take 255 bytes.
+_MAX_FILE_NAME = 200
+
 DESCRIPTION = "Test cases inside a model file: inputs, and the outputs that they must give."
 EPILOG = """\
 actions:
@@ -248,11 +251,17 @@ def _named(graph: Graph, case: Case) -> list[Any]:
 
 
 def _file_name(name: str) -> str:
-    """A name from a file as that of a file: no separators, no `..`, nothing hidden."""
+    """A name as that of a file: no separators, no `..`, nothing hidden, not too long."""
+    import zlib
     from urllib.parse import quote
 
     quoted = quote(name, safe=" ", errors="surrogatepass")
-    return quoted.replace(".", "%2E", 1) if quoted.startswith(".") or not quoted else quoted[:200]
+    if not quoted or quoted.startswith("."):
+        quoted = "%2E" + quoted[1:]
+    if len(quoted) > _MAX_FILE_NAME:
+        mark = zlib.crc32(name.encode("utf-8", "surrogatepass"))
+        quoted = f"{quoted[: _MAX_FILE_NAME - 9]}-{mark:08x}"
+    return quoted
 
 
 def _npy(array: Any) -> bytes:

@@ -65,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for made in (listing, export):
         made.add_argument("--only", metavar="GLOB", help="names that fit, such as 'conv*'")
         made.add_argument(
-            "--no-constants", action="store_true", help="without constants (ImmutableTensor)"
+            "--no-constants",
+            action="store_true",
+            help="without shapes, factors and other constants",
         )
     for made in (export, put):
         made.add_argument("-o", "--output", required=True, metavar="OUT", help="file to write")

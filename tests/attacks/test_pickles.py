@@ -323,7 +323,7 @@ def test_changed_bytes_give_errors_or_arrays(tmp_path):
     outcomes = collections.Counter()
     for path in corpus():
         data = bytearray(path.read_bytes())
-        for _ in range(300):
+        for _ in range(100):
             changed = bytearray(data)
             for place in random.integers(2, len(data), random.integers(1, 4)):
                 changed[place] = random.integers(0, 256)
@@ -333,8 +333,8 @@ def test_changed_bytes_give_errors_or_arrays(tmp_path):
                 outcomes["refused"] += 1
             else:
                 outcomes["read"] += 1
-    assert outcomes["refused"] > 100
-    assert outcomes["read"] > 100
+    assert outcomes["refused"] > 30
+    assert outcomes["read"] > 30
 
 
 def test_random_programs_give_errors_or_data(tmp_path):
@@ -345,7 +345,7 @@ def test_random_programs_give_errors_or_data(tmp_path):
         name("megengine.tensor", "Tensor"), array((2,), some(bytes(8))), unicode("f4"), b"K\x01",
         b"\x85", b"}", b"(", b"t", b"R", b"b", b"\x81", b"]", b"a", b"N",
     ]  # fmt: skip
-    for _ in range(3000):
+    for _ in range(1000):
         count = int(random.integers(1, 30))
         chosen = [
             pieces[random.integers(len(pieces))]

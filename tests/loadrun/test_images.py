@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from fake_session import tensor
 
-from loadrun.images import read_image
+from loadrun.images import is_image, read_image, read_pixels
 from loadrun.inputs import resolve_inputs
 from mgeserial.dtypes import FLOAT32, INT8, UINT8, quantized
 from mgeserial.errors import InputError
@@ -134,3 +134,75 @@ def test_images_are_inputs_by_their_suffix(tmp_path):
     types = {"data": TensorType(UINT8, None)}
     upper = ppm(tmp_path, name="X.PPM")
     assert resolve_inputs([f"data:{upper}"], types).arrays["data"].shape == (1, 2, 3, 3)
+
+
+# -- images as dump_with_testcase takes them -------------------------------------------------------
+
+
+def test_pixels_are_in_bgr_order_whatever_the_format(tmp_path):
+    for path in (ppm(tmp_path), png(tmp_path)):
+        found = read_pixels(path, "x", tensor(1, 2, 3, 3))
+        assert np.array_equal(found, BGR[None])
+        assert is_image(path)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((1, 3, 2, 3), (2, 0, 1)),
+        ((7, 3, 9, 9), (2, 0, 1)),
+        ((1, 2, 9, 3), (0, 1, 2)),
+        ((3, 2, 9), (2, 0, 1)),
+        ((2, 9, 3), (0, 1, 2)),
+        ((None, None, None, None), (2, 0, 1)),
+    ],
+)
+def test_layout_of_pixels_follows_the_channels(tmp_path, shape, axes):
+    found = read_pixels(png(tmp_path), "x", tensor(*shape))
+    assert np.array_equal(found, BGR.transpose(axes).reshape(found.shape))
+    assert found.ndim == len(shape)
+
+
+def test_pixels_of_an_input_of_any_shape_are_nchw(tmp_path):
+    found = read_pixels(png(tmp_path), "x", TensorType(FLOAT32, None))
+    assert np.array_equal(found, BGR.transpose(2, 0, 1)[None])
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 2, 3), (1, 2, 3, 1), (2, 3)])
+def test_pixels_of_one_channel_are_grey(tmp_path, shape):
+    grey = cv2.cvtColor(np.ascontiguousarray(BGR), cv2.COLOR_BGR2GRAY)
+    found = read_pixels(png(tmp_path), "x", tensor(*shape))
+    assert np.array_equal(found, grey.reshape(found.shape))
+
+
+def test_pixels_are_resized_as_opencv_does(tmp_path):
+    found = read_pixels(png(tmp_path), "x", tensor(1, 3, 5, 7), resize=True)
+    assert np.array_equal(found[0], cv2.resize(BGR, (7, 5)).transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("declared", [tensor(1, 3, None, 7), TensorType(FLOAT32, None)])
+def test_without_a_size_nothing_is_resized(tmp_path, declared):
+    with pytest.raises(InputError, match="no size to resize an image to"):
+        read_pixels(png(tmp_path), "x", declared, resize=True)
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 2, 3, 4), (2, 2, 2), (1, 1, 1, 1, 1)])
+def test_inputs_that_take_no_image(tmp_path, shape):
+    with pytest.raises(InputError, match="an image needs 1 or 3 channels"):
+        read_pixels(png(tmp_path), "x", tensor(*shape))
+
+
+def test_files_that_are_no_images(tmp_path):
+    path = tmp_path / "x.png"
+    path.write_bytes(b"nothing")
+    assert not is_image(str(path))
+    with pytest.raises(InputError, match="not an image"):
+        read_pixels(str(path), "x", tensor(1, 3, 2, 3))
+    with pytest.raises(InputError, match="no such file"):
+        read_pixels(str(tmp_path / "none.png"), "x", tensor(1, 3, 2, 3))
+
+
+def test_any_image_that_opencv_decodes_is_an_input(tmp_path):
+    path = png(tmp_path, name="x.webp")
+    found = resolve_inputs([f"x:{path}"], {"x": tensor(1, 3, 2, 3)})
+    assert found.arrays["x"].shape == (1, 3, 2, 3)
