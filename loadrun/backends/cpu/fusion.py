@@ -10,7 +10,7 @@ import numpy as np
 from loadrun.backends.cpu import expr as ex
 from loadrun.backends.cpu.expr import Expr, Op
 from loadrun.backends.cpu.kernels.common import IDENTITY
-from loadrun.backends.cpu.nodes import Conv, Dense, Eltwise, Network, Node
+from loadrun.backends.cpu.nodes import Conv, Dense, Eltwise, Network, Node, TransposedConv
 from loadrun.backends.cpu.plan import Array
 
 _MOST_INPUTS = 6
@@ -236,7 +236,9 @@ def _affine(
 def _scaled(host: Conv | Dense, scale: Array, shift: Array) -> Conv | Dense:
     """The same operator followed by scale and shift per output channel."""
     weights = host.weights.astype(np.float64)
-    if isinstance(host, Conv):
+    if isinstance(host, TransposedConv):
+        weights = weights * scale.reshape(host.spec.groups, 1, host.spec.ic, 1, 1)
+    elif isinstance(host, Conv):
         weights = weights * scale.reshape(host.spec.groups, host.spec.oc, 1, 1, 1)
     else:
         weights = weights * scale

@@ -46,6 +46,14 @@ class Conv(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class TransposedConv(Conv):
+    """Gradient of the input of a convolution with this geometry and filter.
+
+    inputs[0] has groups * oc channels, the output groups * ic; the bias is per output channel.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Pooling(Node):
     """Pooling of inputs[0]."""
 

@@ -27,6 +27,7 @@ _EMIT: dict[type[nd.Node], Callable[[Draft, nd.Node], None]] = {
     nd.Reduce: steps_array.emit_reduce,
     nd.Reshape: steps_array.emit_reshape,
     nd.Softmax: steps_array.emit_softmax,
+    nd.TransposedConv: steps_conv.emit_transposed,
     nd.Upsample: steps_conv.emit_upsample,
     nd.View: steps_array.emit_view,
 }
@@ -59,7 +60,7 @@ def _bandable(draft: Draft, node: nd.Node) -> bool:
     """Whether a node's kernel works row by row."""
     if isinstance(node, nd.Pooling):
         return True
-    if isinstance(node, nd.Conv):
+    if isinstance(node, nd.Conv) and not isinstance(node, nd.TransposedConv):
         return steps_conv.algorithm_of(draft, node) in ("direct", "depthwise")
     return False
 

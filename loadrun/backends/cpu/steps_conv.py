@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.cache import digest
 from loadrun.backends.cpu.draft import Draft, Options
-from loadrun.backends.cpu.kernels import conv, copy, depthwise, pool, winograd
+from loadrun.backends.cpu.kernels import conv, copy, deconv, depthwise, pool, winograd
 from loadrun.backends.cpu.kernels.conv import ConvSpec, DirectConv
 from loadrun.backends.cpu.layout import Halo, Image
 from loadrun.backends.cpu.target import Target
@@ -50,6 +52,11 @@ def find_halos(draft: Draft) -> None:
         if not isinstance(node, nd.Conv):
             continue
         _, _, h, w = draft.network.shapes[node.inputs[0]]
+        if isinstance(node, nd.TransposedConv):
+            out = draft.network.shapes[node.outputs[0]]
+            need = deconv.halo(node.spec, h, w, out[2], out[3])
+            draft.halos[node.inputs[0]] = draft.halos.get(node.inputs[0], Halo()).union(need)
+            continue
         how = algorithm_of(draft, node)
         if how.startswith("winograd"):
             need = winograd.halo(node.spec, h, w, int(how[-1]))
@@ -125,6 +132,32 @@ def _winograd(
     return winograd.WinogradConv(
         node.spec, x, y, res, node.epilogue, draft.target, m=m, by_rows=by_rows
     )
+
+
+def emit_transposed(draft: Draft, node: nd.Node) -> None:
+    """A transposed convolution: one step per remainder of the stride."""
+    assert isinstance(node, nd.TransposedConv)
+    spec, t = node.spec, draft.target
+    n, _, h, w = draft.network.shapes[node.inputs[0]]
+    x = draft.need_blocked(node.inputs[0])
+    operand = draft.need_blocked(node.inputs[1]) if len(node.inputs) > 1 else ""
+    y = draft.add_blocked(node.outputs[0])
+    ri = draft.image(operand) if operand else None
+    code = deconv.TransposedConv(spec, draft.image(x), draft.image(y), ri, node.epilogue, t)
+    weights = node.weights
+    padded = conv.pad_bias(node.bias, spec.groups * spec.ic, t.lanes)
+    bias = draft.array_const(f"{node.name}:bias", padded)
+    reads = (x, operand) if operand else (x,)
+    flops = 2.0 * n * spec.groups * spec.oc * spec.ic * spec.kh * spec.kw * h * w
+    for k, part in enumerate(code.parts):
+        key = digest("deconv", str(k), part.kernel.name, weights.tobytes())
+        w_name = draft.const(
+            f"{node.name}:w{k}", part.packed_bytes, functools.partial(code.pack, part, weights), key
+        )
+        taps = draft.array_const(f"{node.name}:taps{k}", part.taps)
+        args = (x, w_name, bias, y, operand or y, taps)
+        share = flops / len(code.parts)
+        draft.step(f"{node.name}:{k}", part.kernel, args, reads, (y,), "deconv", flops=share)
 
 
 def emit_pooling(draft: Draft, node: nd.Node) -> None:

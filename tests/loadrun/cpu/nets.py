@@ -48,6 +48,17 @@ class Builder:
         oh, ow = spec.out_size(h, w)
         return self.add((n, oc, oh, ow), lambda a, o: nd.Conv(a, (x,), (o,), spec, wt, b))
 
+    def deconv(
+        self, x: str, oc: int, k: int, s: int = 1, p: int = 0, groups: int = 1, d: int = 1
+    ) -> str:
+        n, c, h, w = self.shapes[x]
+        spec = ConvSpec(groups, c // groups, oc // groups, k, k, s, s, p, p, d, d)
+        shape = (groups, spec.oc, spec.ic, k, k)
+        wt = (self.rng.standard_normal(shape) / np.sqrt(spec.oc * k * k)).astype(np.float32)
+        b = self.rng.standard_normal(oc).astype(np.float32)
+        oh, ow = ((v - 1) * s + (k - 1) * d + 1 - 2 * p for v in (h, w))
+        return self.add((n, oc, oh, ow), lambda a, o: nd.TransposedConv(a, (x,), (o,), spec, wt, b))
+
     def act(self, x: str, kind: str = "relu", *numbers: float) -> str:
         e = chain((kind, *numbers))
         return self.add(self.shapes[x], lambda a, o: nd.Eltwise(a, (x,), (o,), e))
@@ -345,6 +356,25 @@ def conv2d(x: Array, w: Array, b: Array | None, s: ConvSpec) -> Array:
     return out if b is None else out + b.astype(np.float64).reshape(1, -1, 1, 1)
 
 
+def _transposed(node: nd.TransposedConv, args: list[Array]) -> Array:
+    s, x = node.spec, args[0]
+    n, _, h, w = x.shape
+    high, wide = (h - 1) * s.sh + (s.kh - 1) * s.dh + 1, (w - 1) * s.sw + (s.kw - 1) * s.dw + 1
+    out = np.zeros((n, s.groups, s.ic, high, wide))
+    xs = x.reshape(n, s.groups, s.oc, h, w)
+    wt = node.weights.astype(np.float64)
+    for ky in range(s.kh):
+        for kx in range(s.kw):
+            part = np.einsum("ngohw,goi->ngihw", xs, wt[:, :, :, ky, kx])
+            y0, x0 = ky * s.dh, kx * s.dw
+            out[..., y0 : y0 + h * s.sh : s.sh, x0 : x0 + w * s.sw : s.sw] += part
+    out = out[..., s.ph : high - s.ph, s.pw : wide - s.pw]
+    out = out.reshape(n, s.groups * s.ic, *out.shape[3:])
+    if node.bias is not None:
+        out = out + node.bias.astype(np.float64).reshape(1, -1, 1, 1)
+    return compute(node.epilogue, [out, *args[1:]])
+
+
 def _conv(node: nd.Conv, args: list[Array]) -> Array:
     y = conv2d(args[0], node.weights, node.bias, node.spec)
     return compute(node.epilogue, [y, *args[1:]])
@@ -412,6 +442,7 @@ _MEANING: dict[type[nd.Node], Callable[..., Array]] = {
     nd.Pooling: lambda node, a: pool2d(a[0], node.spec),
     nd.GlobalPooling: _gap,
     nd.Dense: _dense,
+    nd.TransposedConv: _transposed,
     nd.Reduce: _reduce,
     nd.Softmax: _softmax,
     nd.LayerNorm: _layer_norm,

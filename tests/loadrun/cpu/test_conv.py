@@ -141,3 +141,28 @@ def test_results_do_not_depend_on_threads(threads: int) -> None:
         found.append(program.run([x])[0])
         program.close()
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-4)
+
+
+DECONVS = [
+    (1, 16, 7, 9, 24, 4, 2, 1, 1, 1),
+    (2, 20, 5, 5, 16, 3, 1, 1, 1, 1),
+    (1, 32, 6, 6, 5, 3, 2, 0, 1, 1),
+    (1, 24, 5, 4, 32, 2, 2, 0, 1, 1),
+    (1, 16, 6, 6, 16, 3, 2, 1, 1, 2),
+    (1, 32, 5, 5, 64, 4, 3, 1, 2, 1),
+    (1, 7, 4, 4, 3, 2, 3, 0, 1, 1),
+]
+
+
+@pytest.mark.parametrize("level", RUNNABLE)
+@pytest.mark.parametrize("case", DECONVS, ids=str)
+def test_transposed_convolution(case: tuple[int, ...], level: str) -> None:
+    n, c, h, w, oc, k, s, p, g, d = case
+    b = Builder((n, c, h, w))
+    y = b.deconv("x", oc, k, s, p, g, d)
+    check(b.network(b.act(b.norm(y)) if oc > 3 else y), level=level)
+
+
+def test_upsampling() -> None:
+    b = Builder((2, 20, 5, 7))
+    check(b.network(b.conv(b.upsample("x", 2), 16, 3, 1, 1)))

@@ -6,6 +6,7 @@ import numpy as np
 
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.expr import Expr, Op, chain
+from loadrun.backends.cpu.kernels import deconv
 from loadrun.backends.cpu.kernels.conv import ConvSpec
 from loadrun.backends.cpu.kernels.pool import PoolSpec
 from loadrun.backends.cpu.lower import Lowering, NotApplicable, lowers
@@ -13,7 +14,7 @@ from loadrun.backends.cpu.plan import Array
 from mgeserial import params as P
 from mgeserial.ir.graph import Node, Value
 from mgeserial.ir.types import Call
-from mgeserial.ops.conv import CONV_BIAS_FORWARD, CONVOLUTION
+from mgeserial.ops.conv import CONV_BIAS_FORWARD, CONVOLUTION, CONVOLUTION_BACKWARD_DATA
 from mgeserial.ops.convrules import Geometry, geometry
 from mgeserial.ops.layouts import NCHW, TensorLayout, single_layout
 from mgeserial.ops.pooling import ADAPTIVE_POOLING, POOLING
@@ -97,6 +98,24 @@ def conv_bias(low: Lowering, node: Node, call: Call) -> None:
         _eltwise(low, _NONLINEAR[mode], (y,), total)
         y = total
     _publish(low, node.outputs[0], y, g.dst)
+
+
+@lowers(CONVOLUTION_BACKWARD_DATA)
+def transposed(low: Lowering, node: Node, call: Call) -> None:
+    """float32, constant filter, any stride, padding and dilation; groups of whole vectors."""
+    low.need_float32(*node.inputs[:2], *node.outputs)
+    flt, diff, y = node.inputs[0], node.inputs[1], node.outputs[0]
+    low.shape(diff)
+    g = geometry(call.param, low.shape(y), low.shape(flt))
+    if g.dst_shape != low.shape(diff):
+        raise NotApplicable("an output that the filter does not fill")
+    spec = _spec(g)
+    if not deconv.suits(spec, 16):
+        raise NotApplicable("groups smaller than a vector")
+    weights = np.ascontiguousarray(g.kernel(low.need_array(flt, "the filter")))
+    x = low.image(diff, g.dst)
+    out = low.out_image(y, g.src)
+    low.add(nd.TransposedConv(low.label(node), (x,), (out,), spec, weights))
 
 
 def _addend(low: Lowering, value: Value, layout: TensorLayout) -> str:
