@@ -90,7 +90,9 @@ def _argsort_backward(call: Call, diff: Array, indices: A, x_for_shape: Array) -
 
 def _k(value: A) -> int:
     need(value.size == 1, f"k must be one number, got shape {value.shape}")
-    k = int(value.reshape(-1)[0])
+    found = value.reshape(-1)[0]
+    need(bool(np.isfinite(found)), f"k must be a number, got {found}")
+    k = int(found)
     need(k != 0, "k must not be 0")
     return k
 

@@ -105,3 +105,10 @@ def test_suppression_stops_at_its_limit_and_takes_no_boxes_at_all() -> None:
     assert (indices.tolist(), sizes.tolist()) == ([[0, 0]], [0])
     with pytest.raises(ShapeError, match=r"boxes must have shape \(b, n, 4\)"):
         apply_op("NMSKeep", boxes[..., :3], param=param, count=2)
+
+
+def test_top_k_refuses_a_k_that_is_no_number() -> None:
+    x, k = np.zeros((2, 3), np.float32), np.array([np.nan], np.float32)
+    sort = P.TopK(mode=P.TopKMode.VALUE_IDX_SORTED)
+    with pytest.raises(ShapeError, match="k must be a number, got nan"):
+        apply_op("TopK", x, k, param=sort, count=2)
