@@ -137,3 +137,16 @@ def test_thousands_of_operators_are_compared_in_seconds() -> None:
     found = diff(residual_network(60), residual_network(100, channels=8))
     assert found.added
     assert time.process_time() - start < 20
+
+
+def test_the_shape_of_an_input_is_one_difference() -> None:
+    b = GraphBuilder()
+    b.output(b.relu(b.input("x", (1, 3))), "y")
+    other = copy_graph(b.graph())[0]
+    edit.set_batch_size(other, 2)
+    found = diff(b.graph(), other)
+    assert [str(c) for c in found.interface] == [
+        "input 'x': Float32 (1, 3) -> Float32 (2, 3)",
+        "output 'y': Float32 (1, 3) -> Float32 (2, 3)",
+    ]
+    assert not found.changed

@@ -58,8 +58,8 @@ class Box:
     @property
     def size(self) -> tuple[float, float]:
         """Width and height in pixels, by an estimate of the text's width."""
-        widths = [text_width(self.title, _TITLE_SIZE) * 1.08]
-        widths += [text_width(line, _TEXT_SIZE) for line in self.lines]
+        widths = [text_width(self.title, _TITLE_SIZE) * 1.17]  # bold
+        widths += [text_width(line, _TEXT_SIZE) * 1.04 for line in self.lines]
         wide = max(60.0, max(widths) + 2 * _PADDING)
         return round(wide), 2 * 6 + 18 + _LINE * len(self.lines)
 
@@ -290,8 +290,13 @@ def _settings(changed: Mapping[str, Any], every: Mapping[str, Any]) -> Iterator[
             yield f"{base} {high}" if high == wide else f"{base} {high}×{wide}"
         elif value is True:
             yield name
-        elif not isinstance(value, (dict, list)):
+        elif not isinstance(value, (dict, list)) or _is_short(value):
             yield f"{name} {value}"
+
+
+def _is_short(value: Any) -> bool:
+    """Whether a parameter is a list of a few numbers."""
+    return isinstance(value, list) and len(value) <= 7 and all(type(n) is int for n in value)
 
 
 def _tensor_lines(tensors: Sequence[Tensor]) -> list[str]:

@@ -122,6 +122,16 @@ def check_pointer(page: Page, report: Report, operator: str, images: Path) -> No
     report.check("Ctrl and the wheel zoom", page.value("graphView.scale()") < before["scale"])
 
 
+def _chosen(page: Page, operator: str, path: Path) -> None:
+    """Picture for the documents: one operator chosen, its details open."""
+    box = _find_box(page, operator)
+    page.value(f"graphView.centre({box})")
+    page.settle()
+    page.click(*_middle(page, box))
+    page.mouse("mouseMoved", 100, 20)
+    page.screenshot(path)
+
+
 def check_search(page: Page, report: Report, images: Path) -> None:
     """By name, by type, by shape; keys through the matches."""
     page.value("document.getElementById('scene').focus()")
@@ -257,6 +267,7 @@ def run(browser: Browser, report: Report, folder: Path, images: Path, model: str
         report.facts["open_ms"] = round(page.open(url), 1)
         page.settle()
         page.screenshot(images / "start.png")
+        _chosen(page, "ADD", images / "graph.png")
         check_pointer(page, report, "Convolution", images)
         page.screenshot(images / "details.png")
         check_search(page, report, images)
