@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from mgeserial.ir.copying import copy_graph
 from mgeserial.ir.graph import Graph, Metadata
 from mgeserial.passes.arithmetic import Arithmetic
-from mgeserial.passes.base import Check, Pass, run_passes
+from mgeserial.passes.base import Check, Fact, Pass, PassResult, run_passes
 from mgeserial.passes.batchnorm import BATCH_NORM
 from mgeserial.passes.census import census, weight_bytes
 from mgeserial.passes.convbias import CONV_BIAS, CONV_Z, DECONV_TYPE
@@ -21,32 +22,70 @@ from mgeserial.passes.preprocess import PREPROCESS
 from mgeserial.passes.report import Report
 from mgeserial.passes.shuffles import ShuffleChains
 
-__all__ = ["optimize", "passes_of"]
+__all__ = ["Stage", "optimize", "passes_of", "stages_of"]
+
+# Rounds of a stage that is repeated; two are usual.
+_ROUNDS = 8
 
 # Layouts that MegEngine fuses the residual for.
 _WITH_Z = frozenset({Layout.NCHW4, Layout.NCHW32, Layout.CHWN4, Layout.NCHW64})
 
 
-def passes_of(options: OptimizeOptions) -> list[Pass]:
-    """The passes in order."""
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Passes that belong together; `repeat`: until none of them changes anything."""
+
+    passes: tuple[Pass, ...]
+    repeat: bool = False
+
+
+def stages_of(options: OptimizeOptions) -> list[Stage]:
+    """The passes in order, in stages."""
     if not options.optimize_for_inference:
         return []
-    passes: list[Pass] = [DeadCode(), CommonSubexpressions(), BATCH_NORM, NO_OPS, FoldConstants()]
-    passes += [Arithmetic(), NO_OPS, REDUCE_TYPE]
-    if options.enable_fuse_grain:
-        passes.append(GRAIN)
+    grain: tuple[Pass, ...] = (GRAIN,) if options.enable_fuse_grain else ()
+    first = (DeadCode(), CommonSubexpressions(), BATCH_NORM, NO_OPS, FoldConstants())
+    asked: list[Pass] = []
     if options.enable_fuse_preprocess:
-        passes.append(PREPROCESS)
+        asked.append(PREPROCESS)
     if options.enable_ioc16 or options.enable_io16xc32:
-        passes += [Float16(sum_float32=options.enable_io16xc32), NO_OPS]
+        asked += [Float16(sum_float32=options.enable_io16xc32), NO_OPS]
     if options.fuses_conv:
-        passes.append(CONV_BIAS)
+        asked.append(CONV_BIAS)
     if options.enable_fuse_conv_bias_with_z or options.layout in _WITH_Z:
-        passes.append(CONV_Z)
+        asked.append(CONV_Z)
     if options.layout is not Layout.NONE:
-        passes += passes_for(options.layout)
-    passes += [DECONV_TYPE, ShuffleChains(), NO_OPS, FoldConstants()]
-    return [*passes, CommonSubexpressions(), SharedConstants(), DeadCode()]
+        asked += passes_for(options.layout)
+    last = (ShuffleChains(), NO_OPS, FoldConstants(), CommonSubexpressions(), SharedConstants())
+    return [
+        Stage((*first, Arithmetic(), NO_OPS, ShuffleChains(), REDUCE_TYPE, *grain), repeat=True),
+        Stage((*asked, DECONV_TYPE)),
+        Stage((*last, DeadCode()), repeat=True),
+    ]
+
+
+def passes_of(options: OptimizeOptions) -> list[Pass]:
+    """The passes in order."""
+    return [p for stage in stages_of(options) for p in stage.passes]
+
+
+def _run(
+    graph: Graph, stages: Sequence[Stage], check: Check | None
+) -> tuple[Graph, list[PassResult]]:
+    """Run stages; of repeated rounds only the passes that did something are reported."""
+    results: list[PassResult] = []
+    facts: frozenset[Fact] = frozenset()
+    for stage in stages:
+        for _ in range(_ROUNDS if stage.repeat else 1):
+            graph, found = run_passes(graph, stage.passes, check=check, facts=facts)
+            for item in stage.passes:
+                facts = (facts - item.spoils) | item.ensures
+            changed = any(r.changed for r in found)
+            quiet = stage.repeat and changed
+            results += [r for r in found if r.changed or not quiet]
+            if not changed:
+                break
+    return graph, results
 
 
 def optimize(
@@ -60,17 +99,17 @@ def optimize(
         check: A comparison of the graph before and after each pass, such as `OutputCheck`.
 
     Returns:
-        A new graph whose metadata say what was done, and the report.
+        A new graph whose metadata say what was done (now or before), and the report.
 
     Raises:
         PassError: A pass failed or left a graph that is not sound.
     """
     options = options or OptimizeOptions()
-    new, results = run_passes(graph, passes_of(options), check=check)
+    new, results = _run(graph, stages_of(options), check)
     if new is graph:
         new, _ = copy_graph(graph)
     before = graph.metadata or Metadata(is_valid=True)
-    new.metadata = replace(before, is_valid=True, optimize_options=options.bits)
+    new.metadata = replace(before, is_valid=True, optimize_options=_bits(before, options))
     report = Report(
         options,
         tuple(results),
@@ -80,3 +119,10 @@ def optimize(
         weight_bytes(new),
     )
     return new, report
+
+
+def _bits(before: Metadata, options: OptimizeOptions) -> int:
+    """Bits of what was done now and before; the layout is that of the last conversion."""
+    old = before.optimize_options
+    layout = options.layout or old >> 32
+    return ((old | options.bits) & 0xFFFFFFFF) | layout << 32
