@@ -310,7 +310,11 @@ class _Planner:
             return None
         if keep is None and all(self._name(slot) is None for slot in self.slots):
             return None
-        types = self.graph.inference.types
+        try:
+            types = self.graph.inference.types
+        except MgeError:
+            # Shapes are a courtesy to tools: a graph that nobody could run is written all the same.
+            types = {}
         found = []
         for slot in self.slots:
             known = None if slot[2] is None else types.get(slot[2])
