@@ -212,6 +212,8 @@ EMIT: dict[str, Emitter] = {
     "fma": lambda f, x, y, z: f.fadd(f.fmul(x, y), z),
     "max": lambda f, x, y: f.fmax(y, x),  # MAX(NaN, c) = NaN
     "min": lambda f, x, y: f.fmin(x, y),  # MIN(NaN, c) = c
+    "atleast": lambda f, x, y: f.fmax(x, y),  # NaN gives the bound
+    "atmost": lambda f, x, y: f.fmin(x, y),
     "neg": lambda f, x: f.op(f"fneg {f.vt} {x}"),
     "abs": lambda f, x: f.unary("fabs", x),
     "relu": lambda f, x: f.fmax(x, _zero(f)),  # RELU(NaN) = 0

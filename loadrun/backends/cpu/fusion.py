@@ -14,6 +14,7 @@ from loadrun.backends.cpu.nodes import Conv, Dense, Eltwise, Network, Node, Tran
 from loadrun.backends.cpu.plan import Array
 
 _MOST_INPUTS = 6
+_ROUNDING = frozenset({"round", "floor", "ceil", "floor_div"})
 
 
 @dataclass(slots=True)
@@ -180,10 +181,12 @@ def _fold(work: _Work, index: _Index, position: int, node: Eltwise) -> Eltwise:
         for k, name in enumerate(node.inputs):
             host = _host(work, index, name, position)
             uses = node.expr.users(k)
-            if host is None or host.epilogue != IDENTITY or len(uses) != 1:
+            if host is None or host.exact or host.epilogue != IDENTITY or len(uses) != 1:
                 continue
             if network.shapes[name] != network.shapes[node.outputs[0]]:
                 continue
+            if any(op.kind in _ROUNDING for op in node.expr.ops):
+                continue  # the last bit before rounding decides a whole step
             affine = _affine(network, node, k, uses[0], network.shapes[name])
             if affine is None:
                 continue

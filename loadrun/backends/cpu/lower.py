@@ -109,6 +109,8 @@ class Lowering:
     _names: dict[Value, str] = field(default_factory=dict)
     _arrays: dict[Value, Array] = field(default_factory=dict)
     _packed: dict[Value, tuple[str, TensorLayout]] = field(default_factory=dict)
+    _codes: dict[Value, str] = field(default_factory=dict)
+    bounds: dict[Value, float] = field(default_factory=dict)  # of codes wider than a byte
     _count: int = 0
 
     # -- what rules may ask
@@ -153,11 +155,49 @@ class Lowering:
         if found is not None:
             return found
         array = self._arrays.get(value)
-        if array is None and value not in self._packed:
+        codes = self._codes.get(value)
+        if array is None and value not in self._packed and codes is None:
             array = self.inference.value(value)
-        found = self.constant(array) if array is not None else self._unpacked(value)
+        if array is not None:
+            found = self.constant(array)
+        else:
+            found = self._unpacked(value) if codes is None else codes
+            kind = self.inference.types[value].dtype
+            if kind.storage != np.float32:
+                found = self._cast(found, kind.storage.name, kind.zero_point or 0)
         self._names[value] = found
         return found
+
+    def _cast(self, name: str, kind: str, shift: int) -> str:
+        """Another element type of a tensor; see nodes.Cast."""
+        out = self.temp(self.shapes[name])
+        self.dtypes[out] = kind
+        self.add(nd.Cast(self.unique("cast"), (name,), (out,), shift))
+        return out
+
+    def codes(self, value: Value, layout: TensorLayout = NCHW) -> str:
+        """A quantised or integer value as float32 whole numbers less its zero point, as NCHW."""
+        packed = self._packed.get(value)
+        if layout.name != NCHW.name and packed is not None and packed[1] == layout:
+            return packed[0]
+        kind = self.inference.types[value].dtype
+        array = self.array(value)
+        if array is not None:
+            whole = array.astype(np.float32) - np.float32(kind.zero_point or 0)
+            moved = whole if layout.name == NCHW.name else np.asarray(layout.to_nchw(whole))
+            return self.constant(np.ascontiguousarray(moved.astype(np.float32)))
+        found = self._codes.get(value)
+        if found is None:
+            found = self._cast(self.name(value), "float32", kind.zero_point or 0)
+            self._codes[value] = found
+        return found if layout.name == NCHW.name else self._to_nchw(found, layout)
+
+    def set_codes(self, value: Value, name: str, layout: TensorLayout = NCHW) -> None:
+        """Let a value be the float32 whole numbers of a tensor in NCHW, less its zero point."""
+        if layout.name == NCHW.name:
+            self._codes[value] = name
+        else:
+            self._packed[value] = (name, layout)
 
     def image(self, value: Value, layout: TensorLayout = NCHW) -> str:
         """The network's name of an image tensor as NCHW, whatever layout it is stored in."""
@@ -166,16 +206,21 @@ class Lowering:
         packed = self._packed.get(value)
         if packed is not None and packed[1] == layout:
             return packed[0]
-        stored = self.shape(value)
+        self.shape(value)
         array = self.array(value)
         if array is not None:
             return self.constant(np.ascontiguousarray(layout.to_nchw(array)))
+        return self._to_nchw(self.name(value), layout)
+
+    def _to_nchw(self, name: str, layout: TensorLayout) -> str:
+        """A float32 tensor in a packed layout as NCHW."""
+        stored = self.shapes[name]
         strides = dict(zip(layout.axes, contiguous(stored), strict=True))
         size = dict(zip(layout.axes, stored, strict=True))
         order = [a for a in "NCcHW" if a in size]
         split = self.temp(tuple(size[a] for a in order))
         move = tuple(strides[a] for a in order)
-        self.add(nd.View(self.unique("unpack"), (self.name(value),), (split,), move))
+        self.add(nd.View(self.unique("unpack"), (name,), (split,), move))
         if layout.lanes == 1:
             return split
         whole = self.temp(layout.logical(stored))

@@ -37,12 +37,15 @@ class Conv(Node):
         weights: (groups, oc, ic, kh, kw), oc and ic per group.
         bias: (groups * oc,) or None.
         epilogue: Fused operations.
+        exact: All numbers are whole and every sum is below 2**24, so that float32 is exact; no
+            algorithm or rewriting may leave the whole numbers.
     """
 
     spec: ConvSpec
     weights: Array = field(repr=False)
     bias: Array | None = field(default=None, repr=False)
     epilogue: Epilogue = IDENTITY
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +81,13 @@ class Eltwise(Node):
 class Dense(Node):
     """inputs[0] (m, k) times weights (k, n), plus bias (n,), then an epilogue.
 
-    An epilogue of two inputs takes inputs[1], of the output's shape.
+    An epilogue of two inputs takes inputs[1], of the output's shape. `exact` is as in Conv.
     """
 
     weights: Array = field(repr=False)
     bias: Array | None = field(default=None, repr=False)
     epilogue: Epilogue = IDENTITY
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,16 @@ class Host(Node):
     """A Python function of contiguous arrays."""
 
     run: Callable[[Sequence[Array]], Sequence[Array]] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Node):
+    """float32 of whole numbers to the output's integer type, or back.
+
+    `shift` is taken off integers that become floats, and added when they come back.
+    """
+
+    shift: int = 0
 
 
 @dataclass(frozen=True, slots=True)

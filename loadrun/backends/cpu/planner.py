@@ -14,6 +14,7 @@ from loadrun.backends.cpu.target import Target
 __all__ = ["Options", "make_plan"]
 
 _EMIT: dict[type[nd.Node], Callable[[Draft, nd.Node], None]] = {
+    nd.Cast: steps_array.emit_cast,
     nd.ChannelMap: steps_conv.emit_channel_map,
     nd.Conv: steps_conv.emit_conv,
     nd.Dense: steps_array.emit_dense,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.cache import digest
 from loadrun.backends.cpu.draft import Draft, contiguous
-from loadrun.backends.cpu.kernels import conv, elementwise, matmul, rowwise
+from loadrun.backends.cpu.kernels import cast, conv, elementwise, matmul, rowwise
 from loadrun.backends.cpu.layout import plain
 from loadrun.backends.cpu.plan import HostStep, Place
 
@@ -136,6 +138,17 @@ def emit_layer_norm(draft: Draft, node: nd.Node) -> None:
     kernel = rowwise.layer_norm(node.outer, node.n, node.eps, affine, draft.target)
     args = (reads[0], *writes, *reads[1:])
     draft.step(node.name, kernel, args, reads, writes, "layer norm")
+
+
+def emit_cast(draft: Draft, node: nd.Node) -> None:
+    """Between float32 and stored integers."""
+    assert isinstance(node, nd.Cast)
+    x, y = draft.need_plain(node.inputs[0]), draft.add_plain(node.outputs[0])
+    net = draft.network
+    size = math.prod(net.shapes[node.outputs[0]])
+    kinds = (net.dtype(node.inputs[0]), net.dtype(node.outputs[0]))
+    kernel = cast.cast(size, *kinds, node.shift, draft.target)
+    draft.step(node.name, kernel, (x, y), (x,), (y,), "cast")
 
 
 def emit_view(draft: Draft, node: nd.Node) -> None:

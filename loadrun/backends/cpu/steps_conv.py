@@ -36,7 +36,8 @@ def algorithm(spec: ConvSpec, oh: int, ow: int, options: Options) -> str:
 def algorithm_of(draft: Draft, node: nd.Conv) -> str:
     """The algorithm for a node."""
     _, _, h, w = draft.network.shapes[node.inputs[0]]
-    return algorithm(node.spec, *node.spec.out_size(h, w), draft.options)
+    options = Options(winograd=False) if node.exact else draft.options
+    return algorithm(node.spec, *node.spec.out_size(h, w), options)
 
 
 def wants_planar(draft: Draft, node: nd.Conv) -> bool:

@@ -112,7 +112,7 @@ class Pool:
         for k in range(count):
             value = row.out[k]
             if s.mode == "mean":
-                value = f.fmul(value, f.const(1.0 / (s.kh * s.kw)))
+                value = f.fdiv(value, f.const(float(s.kh * s.kw)))
             elif s.mode == "mean_valid":
                 if not scale or count == 1:
                     n = f.op(f"sitofp i64 {f.mul(f.sub(high, low), right[k] - left[k])} to float")

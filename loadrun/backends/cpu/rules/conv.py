@@ -20,19 +20,20 @@ from mgeserial.ops.layouts import NCHW, TensorLayout, single_layout
 from mgeserial.ops.pooling import ADAPTIVE_POOLING, POOLING
 
 _ADD = Expr(2, (Op("add", (0, 1)),))
-_NONLINEAR = {
+NONLINEAR = {
     P.ConvBiasV0NonlineMode.RELU: chain(("relu",)),
     P.ConvBiasV0NonlineMode.SIGMOID: chain(("sigmoid",)),
     P.ConvBiasV0NonlineMode.H_SWISH: chain(("hswish",)),
 }
-_POOL_MODES = {
+POOL_MODES = {
     P.PoolingV0Mode.MAX_: "max",
     P.PoolingV0Mode.AVERAGE: "mean",
     P.PoolingV0Mode.AVERAGE_COUNT_EXCLUDE_PADDING: "mean_valid",
 }
 
 
-def _spec(g: Geometry) -> ConvSpec:
+def conv_spec(g: Geometry) -> ConvSpec:
+    """The engine's geometry of a convolution of images."""
     if len(g.sizes) != 2:
         raise NotApplicable("not a convolution of images")
     (kh, kw), (sh, sw), (ph, pw), (dh, dw) = (
@@ -54,7 +55,7 @@ def _convolve(low: Lowering, node: Node, call: Call) -> tuple[str, Geometry]:
     for value in (*node.inputs[:2], *node.outputs):
         low.shape(value)
     g = geometry(call.param, call.shape(0), call.shape(1))
-    spec = _spec(g)
+    spec = conv_spec(g)
     weights = np.asarray(g.kernel(low.need_array(node.inputs[1], "the filter")))
     y = low.temp((g.batch, g.groups * g.outputs, *g.out))
     x = low.image(node.inputs[0], g.src)
@@ -83,7 +84,7 @@ def convolution(low: Lowering, node: Node, call: Call) -> None:
 def conv_bias(low: Lowering, node: Node, call: Call) -> None:
     """As Convolution, with a bias, an addend z and a nonlinearity."""
     mode = call.param.nonlineMode
-    if mode != P.ConvBiasV0NonlineMode.IDENTITY and mode not in _NONLINEAR:
+    if mode != P.ConvBiasV0NonlineMode.IDENTITY and mode not in NONLINEAR:
         raise NotApplicable(f"nonlinearity {mode}")
     for value in node.inputs[2:]:
         low.shape(value)
@@ -93,9 +94,9 @@ def conv_bias(low: Lowering, node: Node, call: Call) -> None:
         total = low.temp(low.shapes[y])
         _eltwise(low, _ADD, (y, addend), total)
         y = total
-    if mode in _NONLINEAR:
+    if mode in NONLINEAR:
         total = low.temp(low.shapes[y])
-        _eltwise(low, _NONLINEAR[mode], (y,), total)
+        _eltwise(low, NONLINEAR[mode], (y,), total)
         y = total
     _publish(low, node.outputs[0], y, g.dst)
 
@@ -109,7 +110,7 @@ def transposed(low: Lowering, node: Node, call: Call) -> None:
     g = geometry(call.param, low.shape(y), low.shape(flt))
     if g.dst_shape != low.shape(diff):
         raise NotApplicable("an output that the filter does not fill")
-    spec = _spec(g)
+    spec = conv_spec(g)
     if not deconv.suits(spec, 16):
         raise NotApplicable("groups smaller than a vector")
     weights = np.ascontiguousarray(g.kernel(low.need_array(flt, "the filter")))
@@ -149,7 +150,7 @@ def _pool(low: Lowering, node: Node, spec: PoolSpec, layout: TensorLayout) -> No
 def pooling(low: Lowering, node: Node, call: Call) -> None:
     """float32 maximum and both averages, any layout."""
     p = call.param
-    mode = _POOL_MODES[p.mode]
+    mode = POOL_MODES[p.mode]
     sizes = (p.window_h, p.window_w, p.stride_h, p.stride_w, p.pad_h, p.pad_w)
     _pool(low, node, PoolSpec(mode, *(int(v) for v in sizes)), single_layout(p.format))
 
@@ -162,4 +163,4 @@ def adaptive_pooling(low: Lowering, node: Node, call: Call) -> None:
     _, _, oh, ow = layout.logical(low.shape(node.outputs[0]))
     sh, sw = h // oh, w // ow
     kh, kw = h - (oh - 1) * sh, w - (ow - 1) * sw
-    _pool(low, node, PoolSpec(_POOL_MODES[call.param.mode], kh, kw, sh, sw), layout)
+    _pool(low, node, PoolSpec(POOL_MODES[call.param.mode], kh, kw, sh, sw), layout)

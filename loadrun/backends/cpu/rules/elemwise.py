@@ -67,7 +67,7 @@ _TERNARY = {
     _M.COND_LT_MOV: "cond_lt_mov",
     _M.CLIP: "clip",
 }
-_MODES: dict[P.ElemwiseMode, Expr] = {
+MODES: dict[P.ElemwiseMode, Expr] = {
     **{m: chain((k,)) for m, k in _UNARY.items()},
     **{m: Expr(2, (Op(k, (0, 1)),)) for m, k in _BINARY.items()},
     **{m: Expr(3, (Op(k, (0, 1, 2)),)) for m, k in _TERNARY.items()},
@@ -126,7 +126,7 @@ def _as_nchw(low: Lowering, node: Node, index: int, layout: TensorLayout) -> str
 def elemwise(low: Lowering, node: Node, call: Call) -> None:
     """float32, most modes, numpy broadcasting."""
     low.need_float32(*node.inputs, *node.outputs)
-    expr = _MODES.get(call.param.mode)
+    expr = MODES.get(call.param.mode)
     if expr is None or expr.inputs != len(node.inputs):
         raise NotApplicable(f"mode {call.param.mode}")
     sizes = [math.prod(low.shape(value)) for value in node.inputs]
