@@ -1,7 +1,8 @@
 """Makes small `.mge` files for tests, with the public FlatBuffers library.
 
 Tables are dicts by field name, laid out by the compiled schema; `Slots` gives slots and kinds of
-scalars outright, for layouts of older releases and for fields that no release has.
+scalars outright, for layouts of older releases and for fields that no release has. The key `+` of
+any table adds slots to it.
 
     op = dict(type_id=..., inputs=[0], param=("Axis", {"axis": 1}))
     data = v1([input_op("x", (2, 3)), op], outputs=[1])
@@ -55,7 +56,10 @@ _WIDTHS = {
 
 @dataclass(frozen=True)
 class Slots:
-    """A table given by slots: {slot: (kind, value)}."""
+    """A table given by slots: {slot: (kind, value)}.
+
+    Kinds are the letters of `KINDS`, or `text`, `texts`, `bytes`, `table` for objects.
+    """
 
     values: Mapping[int, tuple[str, Any]] = field(default_factory=dict)
 
@@ -66,6 +70,11 @@ class Extra:
 
     values: Mapping[str, Any]
     slots: Mapping[int, tuple[str, Any]]
+
+
+def _bare() -> TableDef:
+    """A table without fields of a schema."""
+    return TableDef("bare", (), False, 0, 1, 0, (), {})
 
 
 class Encoder:
@@ -82,6 +91,8 @@ class Encoder:
             values, more = {}, values.values
         elif isinstance(values, Extra):
             values, more = values.values, values.slots
+        elif "+" in values:
+            values, more = {k: v for k, v in values.items() if k != "+"}, values["+"]
         unknown = set(values) - set(table.by_name)
         assert not unknown, f"{table.name} has no {unknown}"
         ready: dict[str, Any] = {}
@@ -89,14 +100,33 @@ class Encoder:
             if values.get(item.name) is not None:
                 self._prepare(table, item, values[item.name], ready)
         builder = self.builder
+        placed = {
+            slot: self._object(kind, value)
+            for slot, (kind, value) in more.items()
+            if kind not in KINDS
+        }
         builder.StartObject(max([table.slots, *(s + 1 for s in more)], default=0))
         for item in table.fields:
             if item.name in ready:
                 self._store(item, ready[item.name])
         for slot, (kind, value) in more.items():
+            if slot in placed:
+                builder.PrependUOffsetTRelativeSlot(slot, placed[slot], 0)
+                continue
             name, _ = KINDS[kind]
             getattr(builder, f"Prepend{name}Slot")(slot, value, 0)
         return int(builder.EndObject())
+
+    def _object(self, kind: str, value: Any) -> int:
+        """Write what a slot of no schema points to: a text, texts, bytes or a table of slots."""
+        if kind == "text":
+            return int(self.builder.CreateSharedString(value))
+        if kind == "texts":
+            return self._offsets([self.builder.CreateString(v) for v in value])
+        if kind == "bytes":
+            return int(self.builder.CreateByteVector(value))
+        assert kind == "table", kind
+        return self.table(_bare(), Slots(value))
 
     def _prepare(self, table: TableDef, item: FieldDef, value: Any, ready: dict[str, Any]) -> None:
         """Write what the field points to; `ready` gets what to store inline."""
