@@ -240,8 +240,8 @@ def _max_abs(x: Tensor, y: Tensor) -> float | None:
     a, b = x.numpy().reshape(-1), y.numpy().reshape(-1)
     largest = 0.0
     for start in range(0, a.size, _STRETCH):
-        first, second = (_real(t[start : start + _STRETCH], x) for t in (a, b))
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # signalling NaNs are NaNs
+            first, second = (_real(t[start : start + _STRETCH], x) for t in (a, b))
             distance = np.where(first == second, 0.0, np.abs(first - second))
         # NaN against NaN differs in its bits at most.
         distance[np.isnan(first) & np.isnan(second)] = 0.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+import warnings
 
 import numpy as np
 
@@ -150,3 +152,16 @@ def test_the_shape_of_an_input_is_one_difference() -> None:
         "output 'y': Float32 (1, 3) -> Float32 (2, 3)",
     ]
     assert not found.changed
+
+
+def test_signalling_nans_are_compared_in_silence() -> None:
+    def graph(bits: int) -> Graph:
+        b = GraphBuilder()
+        b.output(b.param(np.array([bits, 0], np.uint16).view(np.float16)), "w")
+        return b.graph()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ((_, (change,)),) = diff(graph(0x7D00), graph(0)).changed
+    assert change.max_abs is not None
+    assert math.isnan(change.max_abs)

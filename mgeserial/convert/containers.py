@@ -319,6 +319,8 @@ class _Planner:
         for slot in self.slots:
             known = None if slot[2] is None else types.get(slot[2])
             shape = known.dims if known is not None and known.is_static else None
+            if shape is not None and max(shape, default=0) > _LARGEST_ID:
+                shape = None  # inferred, of no tensor that could exist: nothing to tell a reader
             found.append(OutVar(self._made_up(slot), shape))
         return tuple(found)
 
