@@ -106,8 +106,8 @@ def make_files(corpus: Path, folder: Path) -> Iterator[Job]:
             for switches in ([], ["--optimize-for-inference"]):
                 name = f"{network}.{format}{'.optimized' if switches else ''}"
                 path = folder / f"{name}.mge"
-                words = [str(case / "model.v2.mge"), "-o", str(path), "--format", format]
-                code, text = quietly(dump_with_testcase, [*words, *given, *switches])
+                start = [str(case / "model.v2.mge"), "-o", str(path), "--format", format]
+                code, text = quietly(dump_with_testcase, [*start, *given, *switches])
                 job = Job(name, path, folder / f"{name}.wrong.mge", 0)
                 job.expect("dump-with-testcase", code == 0, text[-500:])
                 if code == 0:
