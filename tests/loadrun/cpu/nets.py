@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -284,6 +285,48 @@ def super_resolution(size: int = 128, batch: int = 1) -> nd.Network:
     return b.network(b.conv(x, 12, 3, 1, 1))
 
 
+PERMS: dict[str, tuple[list[int], list[int]]] = {}  # of View nodes: shape before, axes
+
+
+def transformer(t: int = 128, d: int = 512, heads: int = 8, layers: int = 4) -> nd.Network:
+    b = Builder((t, d))
+    k = d // heads
+
+    def permuted(x: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
+        steps, strides = 1, []
+        for size in reversed(shape):
+            strides.insert(0, steps)
+            steps *= size
+        out = tuple(shape[a] for a in axes)
+        PERMS[f"n{len(b.nodes)}"] = (list(shape), list(axes))
+        return b.add(out, lambda a, o: nd.View(a, (x,), (o,), tuple(strides[i] for i in axes)))
+
+    def norm(x: str) -> str:
+        w, c = b.const(b.rng.uniform(0.5, 1.5, d)), b.const(b.rng.normal(size=d) * 0.1)
+        name = f"t{len(b.nodes)}"
+        b.shapes |= {name: (t, d), name + "m": (t, 1), name + "r": (t, 1)}
+        outs = (name, name + "m", name + "r")
+        b.nodes.append(nd.LayerNorm(f"n{len(b.nodes)}", (x, w, c), outs, t, d, 1e-5))
+        return name
+
+    x = "x"
+    scale = b.const(np.full(1, k**-0.5))
+    for _ in range(layers):
+        q, v, kk = (permuted(b.dense(x, d), (t, heads, k), (1, 0, 2)) for _ in range(3))
+        args = (heads, t, k, t, True)
+        s = b.add((heads, t, t), lambda a, o, i=(q, kk), g=args: nd.MatMul(a, i, (o,), *g))
+        s = b.both("mul", s, scale)
+        s = b.add((heads, t, t), lambda a, o, i=s: nd.Softmax(a, (i,), (o,), heads * t, t, 1))
+        args = (heads, t, t, k)
+        y = b.add((heads, t, k), lambda a, o, i=(s, v), g=args: nd.MatMul(a, i, (o,), *g))
+        y = permuted(y, (heads, t, k), (1, 0, 2))
+        y = b.add((t, d), lambda a, o, i=y: nd.Reshape(a, (i,), (o,)))
+        x = norm(b.plus(b.dense(y, d), x))
+        y = b.act(b.dense(x, 4 * d), "gelu")
+        x = norm(b.plus(b.dense(y, d), x))
+    return b.network(x)
+
+
 # -- meaning
 def evaluate(network: nd.Network, x: Array) -> list[Array]:
     """Float64 results of all outputs, from the definition of each node."""
@@ -309,6 +352,7 @@ def _sig(x: Array) -> Array:
         return 1 / (1 + np.exp(-x))
 
 
+_erf = np.vectorize(math.erf)
 _FUNCTIONS: dict[str, Callable[..., Array]] = {
     "copy": lambda x: x,
     "add": np.add,
@@ -327,6 +371,7 @@ _FUNCTIONS: dict[str, Callable[..., Array]] = {
     "exp": np.exp,
     "hswish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
     "sqrt": np.sqrt,
+    "gelu": lambda x: x * 0.5 * (1 + _erf(x / np.sqrt(2))),
     "abs": np.abs,
 }
 
