@@ -17,6 +17,7 @@ from mgeserial._command_line import execute as run_command
 from mgeserial.cli import caseoptions
 
 if TYPE_CHECKING:
+    from mgeserial.format.target import Target
     from mgeserial.ir.graph import Graph
     from mgeserial.ir.model import Model
     from mgeserial.saving import Saved
@@ -188,20 +189,37 @@ def _describe(cases: Sequence[Case], network: Graph) -> None:
         caseoptions.log(describe_case(case, types))
 
 
+def _target(args: argparse.Namespace, model: Model) -> Target:
+    """The container and release asked for, else those of the model."""
+    from mgeserial.format.target import DEFAULT_RELEASE, Target
+
+    container = model.info.graphs[0].container if model.info is not None else "v2"
+    return Target.of(args.format or container, args.release or DEFAULT_RELEASE)
+
+
 def _write(args: argparse.Namespace, model: Model, network: Graph, cases: Sequence[Case]) -> Saved:
-    from mgeserial.format.target import DEFAULT_RELEASE
     from mgeserial.saving import save
     from mgeserial.testcases import make_model
 
     named = not args.discard_var_name
     made = make_model(network, cases, like=model)
+    target = _target(args, made)
+    lacks = []
+    if not target.has_metadata and any(g.metadata is not None for g in made.graphs):
+        lacks.append("metadata (with the seed)")
+    if not target.has_operator_names and any(n.name is not None for n in network.nodes):
+        lacks.append("names of operators")
+    if lacks:
+        caseoptions.log(f"files of {target.release} have no {' and no '.join(lacks)}: left out")
     saved = save(
         made,
         args.output,
-        format=args.format,
-        release=args.release or DEFAULT_RELEASE,
+        format=target.format,
+        release=target.release,
         keep_var_name=2 if named else 0,
         keep_param_name=named,
+        keep_opr_name=None if target.has_operator_names else False,
+        keep_metadata=target.has_metadata,
     )
     if args.output_strip_info:
         import json

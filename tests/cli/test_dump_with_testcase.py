@@ -307,6 +307,21 @@ def test_the_container_is_that_of_the_model(tmp_path):
         assert {g.container for g in model.info.graphs} == {container}
 
 
+def test_files_for_0_5_1_are_written(tmp_path, capsys):
+    b = GraphBuilder()
+    b.output(b.relu(b.input("data", (1, 4)), name="y"), "y")
+    save(b.graph(), tmp_path / "net.mge", keep_opr_name=True)
+    words = ["-d", "#rand(0,1)", "--format", "mgbs", "--release", "0.5.1"]
+    model = run(tmp_path, *words, model=str(tmp_path / "net.mge"))
+    assert "files of v0.5.1 have no metadata (with the seed)" in capsys.readouterr().err
+    assert {g.container for g in model.info.graphs} == {"MGBS"}
+    assert model.info.graphs[0].origin.writers == ("v0.5.1",)
+    assert only(model).seed is None
+    assert loadrun.cli.main([str(tmp_path / "out.mge"), "--iter", "1"]) == 0
+    run(tmp_path, "-d", "#rand(0,1)", "--format", "v2", "--release", "0.5.1", code=2)
+    assert "cannot read v2" in capsys.readouterr().err
+
+
 def test_lines_are_those_of_the_script(tmp_path, capsys):
     run(tmp_path, "-d", "#rand(0,1)")
     out, err = capsys.readouterr()
