@@ -238,9 +238,17 @@ class _Planner:
         return tuple(prepared)
 
     def _check_count(self, node: Node, op: OpSpec, count: int) -> None:
-        """A v1 file does not say how many ids an operator takes: the rule must give the same."""
+        """What a v1 file does not say must be as the operator's record has it."""
         rule = op.output_count
-        if "unknown" in op.tags or rule is counts.stored_names:
+        if "unknown" in op.tags:
+            return
+        for what, wanted, got in (
+            ("tensors", op.tensors, len(node.tensors)),
+            ("blobs", op.blobs, len(node.blobs)),
+        ):
+            if wanted is not None and got != wanted:
+                raise GraphError(f"{node.describe()} stores {wanted} {what}, got {got}")
+        if rule is counts.stored_names:
             return
         if not isinstance(rule, int):
             query = OutputQuery(

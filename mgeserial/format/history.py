@@ -154,11 +154,12 @@ def member(table: str, field: str, number: int) -> tuple[str | None, str | None,
     The last release is None for members that still exist.
     """
     group = _group(table, field)
-    name = next((k for k, n in _numbers(table, field).items() if n == number), None)
-    if group is None or name is None:
+    spellings = [k for k, n in _numbers(table, field).items() if n == number]
+    if group is None or not spellings:
         return None, None, None
+    name = spellings[0]
     steps = group["steps"]
-    having = [i for i, s in enumerate(steps) if name in s["values"]]
+    having = [i for i, s in enumerate(steps) if any(k in s["values"] for k in spellings)]
     after = having[-1] + 1
     last = None if after == len(steps) else release_before(steps[after]["since"])
     return name, steps[having[0]]["since"], last
