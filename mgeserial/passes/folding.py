@@ -17,6 +17,9 @@ __all__ = ["CommonSubexpressions", "DeadCode", "FoldConstants", "SharedConstants
 
 _NONE: frozenset[Fact] = frozenset()
 _INPUT = "Host2DeviceCopy"
+# Elements up to which constants are compared: larger ones are rarely equal, and comparing them
+# would read the whole file.
+_LARGEST = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +93,21 @@ def _sources(value: Value) -> tuple[list[Node], int]:
     return sorted(leaves, key=lambda n: n.index), len(nodes) - len(leaves)
 
 
+def _key_of_constant(node: Node, largest: int) -> Hashable | None:
+    """What equal weights or constants have in common; None for others and for large ones."""
+    if len(node.tensors) != 1 or node.op.name not in HOLDERS or node.tensors[0].size > largest:
+        return None
+    tensor = node.tensors[0]
+    place = (tensor.comp_node, tensor.format, node.comp_nodes)
+    return node.op.name, tensor.dtype, tensor.shape, place, tensor.numpy().tobytes()
+
+
 @dataclass(frozen=True, slots=True)
 class CommonSubexpressions:
     """Computes once what equal operators compute from equal inputs.
 
-    1. Operators of one record with equal parameters, inputs, output types and computing nodes are
-       one, except:
+    1. Operators of one record with equal parameters, inputs (constants are compared by value),
+       output types and computing nodes are one, except:
     2. operators with a state or random numbers, weights, inputs and assertions;
     3. operators whose value is an output of the network, which keeps its own name.
     """
@@ -109,7 +121,13 @@ class CommonSubexpressions:
         """Merge."""
         scope, build = Scope(graph), Rebuild(graph)
         known: dict[Hashable, Node] = {}
+        stands_for: dict[Value, Value] = {}
         for node in graph.nodes:
+            leaf = _key_of_constant(node, _LARGEST)
+            if leaf is not None:
+                same = known.setdefault(leaf, build.carry(node))
+                stands_for[build[node.outputs[0]]] = same.outputs[0]
+                continue
             mergeable = (
                 node.op.is_pure
                 and node.inputs
@@ -119,7 +137,7 @@ class CommonSubexpressions:
             if not mergeable or node.unknown is not None:
                 build.carry(node)
                 continue
-            inputs = tuple(build[v] for v in node.inputs)
+            inputs = tuple([stands_for.get(build[v], build[v]) for v in node.inputs])
             types = (node.output_dtype, node.comp_nodes, len(node.outputs))
             key = (node.op.name, node.params, node.blobs, inputs, types)
             first = known.get(key)
@@ -140,13 +158,13 @@ class SharedConstants:
     """Stores equal constants once.
 
     1. Weights and constants of equal kind, type, place and value are one, up to `largest` elements
-       each (larger ones are rarely equal, and comparing them would read the whole file).
+       each.
 
     Attributes:
         largest: Number of elements up to which constants are compared.
     """
 
-    largest: int = 4096
+    largest: int = _LARGEST
     name: str = "shared-constants"
     needs: frozenset[Fact] = _NONE
     ensures: frozenset[Fact] = _NONE
@@ -157,13 +175,10 @@ class SharedConstants:
         outputs, build = set(graph.outputs), Rebuild(graph)
         known: dict[Hashable, Node] = {}
         for node in graph.nodes:
-            single = len(node.tensors) == 1 and node.op.name in HOLDERS
-            if not single or node.tensors[0].size > self.largest or node.outputs[0] in outputs:
+            key = _key_of_constant(node, self.largest)
+            if key is None or node.outputs[0] in outputs:
                 build.carry(node)
                 continue
-            tensor = node.tensors[0]
-            place = (tensor.comp_node, tensor.format, node.comp_nodes)
-            key = (node.op.name, tensor.dtype, tensor.shape, place, tensor.numpy().tobytes())
             first = known.get(key)
             if first is None:
                 known[key] = build.carry(node)
