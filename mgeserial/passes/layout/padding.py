@@ -9,8 +9,9 @@ Numbered as the tests are:
 4. operators with one image, operators element by element (of values filled up alike, and whose
    result for zeros is finite), Reduce and Subtensor along other axes work on all channels.
 5. a transposed convolution reads zeros with zero filters.
-6. all others, and outputs, get the real channels (Subtensor).
-7. left alone: convolutions that add a residual, whose filter or bias is not known ahead of the run,
+6. a Subtensor that ends before the channels added reads them with the others.
+7. all others, and outputs, get the real channels (Subtensor).
+8. left alone: convolutions that add a residual, whose filter or bias is not known ahead of the run,
    or whose types the target does not name.
 
 Source: MegEngine v1.13.4 src/gopt/impl/padding_channel.cpp, corpus families layout and nets. What
@@ -228,7 +229,7 @@ class _Walk:
             self._log.miss("pad", node, reason)
             return False
         inputs = [self._filled(facts.image, reads), self._weights(facts, reads, writes)]
-        inputs += [self._addend(v, writes) for v in node.inputs[2:]]
+        inputs += [self._filled(v, writes) for v in node.inputs[2:]]
         detail = f"{facts.reads} to {facts.writes} channels became {reads} to {writes}"
         if not more_out:
             new = self._build.like(node, inputs)
@@ -242,7 +243,8 @@ class _Walk:
         if self._scope.constant(facts.filter) is None:
             return "its filter is not known ahead of the run"
         if facts.bias is not None and (
-            self._scope.constant(facts.bias) is None or facts.bias_channels != facts.writes
+            self._scope.constant(facts.bias) is None
+            or facts.bias_channels != facts.groups * facts.writes
         ):
             return "its bias is not one known number for each channel"
         if facts.has_z and self._padding.missing(facts.dtypes[0], facts.writes):
@@ -256,9 +258,6 @@ class _Walk:
         padded = np.pad(array, widths, constant_values=dtype.zero_point or 0)
         like = facts.filter.node if facts.filter.node.op.name in HOLDERS else None
         return self._build.weight(padded, dtype, like)
-
-    def _addend(self, value: Value, writes: int) -> Value:
-        return self._filled(value, writes)
 
     def _channel_wise(self, node: Node, facts: ConvFacts) -> bool:
         if facts.image not in self._more:
@@ -317,7 +316,29 @@ class _Walk:
         if value not in self._more:
             return False
         items = node.param.items
+        count, given = self._count(value), self._more[value][1]
+        rest = [self._real(v) for v in node.inputs[1:]]
+        if self._is_inside(node):
+            # The part has none of the added channels.
+            new = self._build.like(node, [given, *rest])
+            self._build.put(node.outputs[0], new.outputs[0])
+            return True
         if any(item.axis % 4 == 1 or item.idx for item in items):
             return False
-        rest = [self._real(v) for v in node.inputs[1:]]
-        return self._put(node, [self._more[value][1], *rest], self._count(value), "")
+        return self._put(node, [given, *rest], count, "")
+
+    def _is_inside(self, node: Node) -> bool:
+        """Whether a part is cut off that ends, or is one channel, before the added channels."""
+        numbers = iter(node.inputs[1:])
+        inside = False
+        for item in node.param.items:
+            names = [n for n in ("begin", "end", "step", "idx") if getattr(item, n)]
+            found = {n: self._scope.constant(next(numbers)) for n in names}
+            if item.axis % 4 != 1:
+                continue
+            if any(a is None or a.size != 1 or a.min() < 0 for a in found.values()):
+                return False
+            last = next((a for n, a in found.items() if n in ("end", "idx")), None)
+            channels = self._scope.type(node.inputs[0]).dims[1]
+            inside = last is not None and int(last.min()) <= channels
+        return inside

@@ -98,7 +98,10 @@ class ConvRule:
         """Which of its element types this rule is not for."""
         kinds = (self.image_kinds, self.filter_kinds, self.result_kinds)
         parts = zip(("image", "filter", "result"), kinds, facts.dtypes, strict=True)
-        return next((f"its {what} is {d.name}" for what, k, d in parts if not matches(k, d)), None)
+        for what, wanted, dtype in parts:
+            if wanted is not None and not matches(wanted, dtype):
+                return f"its {what} is {dtype.name}, {self.format} takes {_names(wanted)}"
+        return None
 
     def reason(self, facts: ConvFacts) -> str | None:
         """Why a convolution of this kind is not converted by this rule; None when it is."""
@@ -116,14 +119,15 @@ class ConvRule:
             yield from self._first_reasons(facts)
 
     def _channel_reasons(self, facts: ConvFacts) -> Iterator[str]:
-        of = "" if facts.kind == DENSE else " of a group"
+        of = "" if facts.kind == DENSE else " in each group"
         if self.fewer_than is not None and facts.reads >= self.fewer_than:
             yield f"{facts.reads} input channels are not fewer than {self.fewer_than}"
         some = not self.any_reads and self.fewer_than is None
-        if some and facts.reads % self.multiple:
-            yield f"{facts.reads} input channels{of} are no multiple of {self.multiple}"
-        if facts.writes % self.multiple:
-            yield f"{facts.writes} output channels{of} are no multiple of {self.multiple}"
+        counts = [("input", facts.reads)] * some + [("output", facts.writes)]
+        for side, count in counts:
+            if count % self.multiple:
+                many = "channels are" if count != 1 else "channel is"
+                yield f"{count} {side} {many} no multiple of {self.multiple}{of}"
         if facts.groups % self.groups:
             yield f"{facts.groups} groups are no multiple of {self.groups}"
         total = facts.groups * facts.writes
@@ -137,6 +141,13 @@ class ConvRule:
             yield "no first layer has the types " + ", ".join(d.name for d in facts.dtypes)
         elif (problem := found.reason(facts)) is not None:
             yield problem
+
+
+def _names(kinds: Kinds) -> str:
+    """Few kinds by name, many by those that are missing."""
+    if len(kinds) < len(_K) / 2:
+        return ", ".join(sorted(k.name for k in kinds))
+    return "all but " + ", ".join(sorted(k.name for k in frozenset(_K) - kinds))
 
 
 def _pixels(facts: ConvFacts) -> str:

@@ -363,7 +363,7 @@ class _Walk:
         for value in inputs:
             kind, layout = self._scope.type(value), self.layout(value)
             sizes[layout] = sizes.get(layout, 0) + (kind.size if kind.is_static else 0)
-        best = max(sizes, key=lambda layout: sizes[layout])
+        best = max(sizes, key=lambda layout: (sizes[layout], layout.lanes))
         return best if best != self._base else None
 
     def _objection(self, value: Value, layout: TensorLayout) -> str | None:
@@ -436,7 +436,7 @@ def _why_not(rules: Sequence[ConvRule], facts: ConvFacts, what: str) -> str:
     typed = [r for r in rules if r.type_reason(facts) is None]
     if not typed:
         return rules[0].reason(facts) or ""
-    main = [r for r in typed if not r.label] or typed[:1]
-    texts = [r.reason(facts) or "" for r in main[:1]]
-    texts += [f"{r.label}: {r.reason(facts)}" for r in typed if r.label and r not in main]
-    return "; ".join(texts)
+    main = [r for r in typed if not r.label][:1]
+    few = [r for r in typed if r.label and (r.fewer_than is None or facts.reads < r.fewer_than)]
+    texts = [r.reason(facts) or "" for r in main]
+    return "; ".join([*texts, *(f"{r.label}: {r.reason(facts)}" for r in few)])
