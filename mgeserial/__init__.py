@@ -14,6 +14,7 @@ from mgeserial._version import __version__
 
 if TYPE_CHECKING:
     from mgeserial.errors import (
+        ConversionError,
         ExecutionError,
         FormatError,
         GraphError,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from mgeserial.saving import dumps, save
 
 __all__ = [
+    "ConversionError",
     "ExecutionError",
     "FormatError",
     "Graph",
