@@ -175,6 +175,23 @@ class Draft:
             self._convert(source, found, f"{tensor}:pack")
         return found
 
+    def need_bytes(self, tensor: str, halo: Halo) -> str:
+        """A tensor of whole numbers in -128..127 as a blocked image of bytes with a halo."""
+        key = f"bytes{halo.top}_{halo.left}_{halo.bottom}_{halo.right}"
+        found = self.forms.get((tensor, key))
+        if found is None:
+            n, c, h, w = image_shape(self.network.shapes[tensor])
+            image = blocked(n, c, h, w, self.target.lanes, halo, item=1)
+            found = f"{tensor}:{key}"
+            place = Place.HALO if halo else Place.ARENA
+            self.add_buffer(Buffer(found, image.nbytes, place, (n, c, h, w), "int8", image))
+            self.forms[tensor, key] = found
+            source = self.need_blocked(tensor)
+            kernel, rows = relayout.narrow(self.image(source), image, self.target)
+            name = f"{tensor}:narrow"
+            self.step(name, kernel, (source, found), (source,), (found,), "narrow", rows=rows)
+        return found
+
     def need_planar(self, tensor: str, halo: Halo) -> str:
         """A tensor as NCHW with a zero halo."""
         key = f"planar{halo.top}_{halo.left}_{halo.bottom}_{halo.right}"

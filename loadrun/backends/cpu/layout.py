@@ -60,11 +60,12 @@ class Image:
     block: int
     image: int
     origin: int
+    item: int = ITEM
 
     @property
     def pixel(self) -> int:
         """Bytes from a pixel to the next in its row."""
-        return ITEM * self.lanes
+        return self.item * self.lanes
 
     @property
     def blocks(self) -> int:
@@ -95,21 +96,24 @@ class Image:
         """Short text with every number that code can depend on."""
         return (
             f"{self.n}_{self.c}_{self.h}_{self.w}_l{self.lanes}_"
-            f"{self.row}_{self.block}_{self.image}_{self.origin}"
+            f"{self.row}_{self.block}_{self.image}_{self.origin}_{self.item}"
         )
 
 
-def blocked(n: int, c: int, h: int, w: int, lanes: int, halo: Halo | None = None) -> Image:
-    """The layout of convolutions: blocks of `lanes` channels, one vector a pixel."""
+def blocked(
+    n: int, c: int, h: int, w: int, lanes: int, halo: Halo | None = None, *, item: int = ITEM
+) -> Image:
+    """The layout of convolutions: blocks of `lanes` channels of `item` bytes, one after another."""
     halo = halo or Halo()
-    pixel = ITEM * lanes
+    pixel = item * lanes
     row = (w + halo.left + halo.right) * pixel
     block = (h + halo.top + halo.bottom) * row
     if block % 4096 == 0 and block:
         # Blocks 4096 bytes apart would share one set of the first-level cache.
         block += 5 * pixel
     image = -(-c // lanes) * block
-    return Image(n, c, h, w, lanes, halo, row, block, image, halo.top * row + halo.left * pixel)
+    origin = halo.top * row + halo.left * pixel
+    return Image(n, c, h, w, lanes, halo, row, block, image, origin, item)
 
 
 def plain(n: int, c: int, h: int, w: int) -> Image:

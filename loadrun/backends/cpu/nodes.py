@@ -39,6 +39,8 @@ class Conv(Node):
         epilogue: Fused operations.
         exact: All numbers are whole and every sum is below 2**24, so that float32 is exact; no
             algorithm or rewriting may leave the whole numbers.
+        byte: Inputs and weights are whole numbers in -128..127 (then sums are exact in i32 where
+            the target has byte products, whatever their size).
     """
 
     spec: ConvSpec
@@ -46,6 +48,7 @@ class Conv(Node):
     bias: Array | None = field(default=None, repr=False)
     epilogue: Epilogue = IDENTITY
     exact: bool = False
+    byte: bool = False
 
 
 @dataclass(frozen=True, slots=True)

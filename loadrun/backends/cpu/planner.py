@@ -62,6 +62,8 @@ def _bandable(draft: Draft, node: nd.Node) -> bool:
     if isinstance(node, nd.Pooling):
         return True
     if isinstance(node, nd.Conv) and not isinstance(node, nd.TransposedConv):
+        if steps_conv.uses_bytes(draft.target, node):
+            return False
         return steps_conv.algorithm_of(draft, node) in ("direct", "depthwise")
     return False
 

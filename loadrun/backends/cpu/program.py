@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -97,7 +98,7 @@ class Program:
             self._bases[name] = self._arena.address + offset
             self._views[name] = self._arena.array(offset, plan.buffers[name].nbytes)
         packing = time.perf_counter()
-        cached = self._load_consts(cache)
+        cached = self._load_consts(cache, jobs)
         packed = time.perf_counter()
         modules = {s.kernel.name: s.kernel.ir for s in plan.steps if isinstance(s, Step)}
         self._image, compiled = jit.build(modules, target, cache, jobs=jobs)
@@ -121,7 +122,7 @@ class Program:
             self._consts.nbytes,
         )
 
-    def _load_consts(self, cache: Cache) -> bool:
+    def _load_consts(self, cache: Cache, jobs: int | None) -> bool:
         """Fill the block of constants from the cache or by packing; True if from the cache."""
         offsets, top = {}, 0
         for name, const in self.plan.consts.items():
@@ -140,11 +141,18 @@ class Program:
             if found is not None:
                 whole[:] = np.frombuffer(found, np.uint8)
                 return True
-        for name, const in self.plan.consts.items():
+
+        def pack(name: str) -> None:
+            const = self.plan.consts[name]
             data = np.ascontiguousarray(const.make())
             if data.nbytes != const.nbytes:
                 raise AssertionError(f"{name}: {data.nbytes} bytes made, {const.nbytes} planned")
-            whole[offsets[name] : offsets[name] + const.nbytes] = data.reshape(-1).view(np.uint8)
+            at = offsets[name]
+            whole[at : at + const.nbytes] = data.reshape(-1).view(np.uint8)
+
+        # Copies of large arrays run outside the interpreter's lock.
+        with ThreadPoolExecutor(jobs or min(jit.processors(), 8)) as pool:
+            list(pool.map(pack, self.plan.consts))
         if key:
             cache.write(key, "w", whole.data)
         return False

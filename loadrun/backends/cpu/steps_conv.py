@@ -65,6 +65,8 @@ def find_halos(draft: Draft) -> None:
             need = node.spec.halo(h, w)
         if node.spec.groups == 1 and node.spec.ic <= 4 and node.inputs[0] in draft.network.inputs:
             continue  # reads its own padded copy
+        if how == "direct" and uses_bytes(draft.target, node):
+            continue  # likewise
         name = node.inputs[0]
         draft.halos[name] = draft.halos.get(name, Halo()).union(need)
 
@@ -75,7 +77,10 @@ def emit_conv(draft: Draft, node: nd.Node) -> None:
     spec, t = node.spec, draft.target
     n, _, h, w = draft.network.shapes[node.inputs[0]]
     how = algorithm_of(draft, node)
-    if wants_planar(draft, node) and how == "direct":
+    dot = how == "direct" and uses_bytes(draft.target, node)
+    if dot:
+        x = draft.need_bytes(node.inputs[0], spec.halo(h, w))
+    elif wants_planar(draft, node) and how == "direct":
         x = draft.need_planar(node.inputs[0], spec.halo(h, w))
     else:
         x = draft.need_blocked(node.inputs[0])
@@ -94,15 +99,19 @@ def emit_conv(draft: Draft, node: nd.Node) -> None:
         if code.shared:
             extra = (draft.add_scratch(f"{node.name}:v", code.shared),)
     else:
+        by_rows = draft.by_rows and not dot
         code = DirectConv(
-            spec, xi, yi, ri, node.epilogue, t, threads=draft.threads, by_rows=draft.by_rows
+            spec, xi, yi, ri, node.epilogue, t, threads=draft.threads, by_rows=by_rows, dot=dot
         )
     weights = node.weights
     pack = code.pack
     key = digest(how, code.kernel.name, weights.tobytes())
     size = _packed_bytes(code, spec, t)
     consts = [draft.const(f"{node.name}:w", size, lambda: pack(weights), key)]
-    padded = conv.pad_bias(node.bias, spec.groups * spec.oc, t.lanes)
+    if dot and isinstance(code, DirectConv):
+        padded = code.byte_bias(weights, node.bias)
+    else:
+        padded = conv.pad_bias(node.bias, spec.groups * spec.oc, t.lanes)
     consts.append(draft.array_const(f"{node.name}:bias", padded))
     args = (x, *consts, y, operand or y)
     if not isinstance(code, depthwise.DepthwiseConv):
@@ -110,7 +119,19 @@ def emit_conv(draft: Draft, node: nd.Node) -> None:
     reads = (x, operand) if operand else (x,)
     writes = (y, *extra)
     flops = spec.flops(n, h, w)
+    how = "direct bytes" if dot else how
     draft.step(node.name, code.kernel, args, reads, writes, how, flops=flops, rows=code.rows)
+
+
+def uses_bytes(target: Target, node: nd.Conv) -> bool:
+    """Whether a convolution of bytes runs on byte products: it pays from some depth on."""
+    spec = node.spec
+    if not node.byte or target.dot_u8s8 != "avx512" or spec.depthwise:
+        return False
+    joined = conv.merged(spec, target.lanes)
+    if joined.groups > 1 and joined.ic % 4:
+        return False
+    return spec.ic * spec.kh * spec.kw >= 64 and (spec.ic > 4 or spec.groups > 1)
 
 
 def _packed_bytes(code: _Code, spec: ConvSpec, t: Target) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from nets import Builder, evaluate, mobilenetv2, resnet18
@@ -166,3 +168,36 @@ def test_transposed_convolution(case: tuple[int, ...], level: str) -> None:
 def test_upsampling() -> None:
     b = Builder((2, 20, 5, 7))
     check(b.network(b.conv(b.upsample("x", 2), 16, 3, 1, 1)))
+
+
+BYTE_CONVS = [
+    (1, 32, 9, 9, 48, 3, 1, 1, 1, 1),
+    (2, 64, 7, 7, 20, 1, 1, 0, 1, 1),
+    (1, 20, 8, 10, 40, 3, 2, 1, 1, 1),
+    (1, 64, 6, 6, 64, 3, 1, 2, 4, 2),
+    (1, 27, 6, 6, 16, 3, 1, 1, 1, 1),
+    (1, 512, 5, 5, 32, 3, 1, 1, 1, 1),
+]
+
+
+@pytest.mark.parametrize("level", RUNNABLE)
+@pytest.mark.parametrize("case", BYTE_CONVS, ids=str)
+def test_byte_convolution_is_exact(case: tuple[int, ...], level: str) -> None:
+    n, c, h, w, oc, k, s, p, g, d = case
+    b = Builder((n, c, h, w))
+    net = b.network(b.conv("x", oc, k, s, p, g, d))
+    conv = net.nodes[0]
+    assert isinstance(conv, nd.Conv)
+    rng = np.random.default_rng(3)
+    target = detect(level)
+    # The widest range where bytes are multiplied as such, else one that float32 sums exactly.
+    top = 127 if target.dot_u8s8 or c < 100 else 20
+    weights = rng.integers(-top - 1, top + 1, conv.weights.shape).astype(np.float32)
+    bias = rng.integers(-100000, 100000, oc).astype(np.float32)
+    conv = replace(conv, weights=weights, bias=bias, exact=True, byte=True)
+    net = replace(net, nodes=(conv,))
+    program = Program(make_plan(net, target, threads=2), target, Cache(None))
+    x = rng.integers(-128, 128, net.shapes["x"]).astype(np.float32)
+    got = program.run([x])[0]
+    program.close()
+    np.testing.assert_array_equal(got, evaluate(net, x)[0].astype(np.float32))

@@ -120,6 +120,7 @@ class DirectConv:
         *,
         threads: int = 1,
         by_rows: bool = False,
+        dot: bool = False,
     ) -> None:
         """Choose tiles and generate the code.
 
@@ -132,6 +133,7 @@ class DirectConv:
             target: Instruction set.
             threads: Threads that will share the work.
             by_rows: Units must be whole rows in order (for bands).
+            dot: `x` holds signed bytes; weights are bytes, the bias i32 (see `byte_bias`).
         """
         if not x.halo.covers(spec.halo(x.h, x.w)):
             raise ValueError(f"halo of the input is too small: {x.halo}")
@@ -144,11 +146,18 @@ class DirectConv:
             raise ValueError("grouped convolution needs a blocked input")
         lanes = target.lanes
         self.vectors = -(-spec.oc // lanes)
+        self.dot = dot
         self.depth = spec.kw if self.planar else math.gcd(spec.ic, lanes, micro.MAX_DEPTH)
+        if dot:
+            if spec.groups > 1 and spec.ic % 4:
+                raise ValueError("groups of byte channels must be multiples of 4")
+            self.words = -(-spec.ic // 4)  # of a group
+            self.depth = math.gcd(self.words, lanes // 4)
         self.taps = self._taps(x)
         grid = self._grid(x, y, res, needs_operand(epilogue), by_rows)
         choice = self._choose(grid, x, threads, by_rows)
-        name = f"conv_f32_{spec.name()}{epilogue.tag()}"
+        kind = "s8" if dot else "f32"
+        name = f"conv_{kind}_{spec.name()}{epilogue.tag()}"
         self.tiled = Tiled(name, grid, choice, epilogue, target)
         self.kernel: Kernel = self.tiled.kernel
         self.rows: Rows | None = None
@@ -172,12 +181,13 @@ class DirectConv:
             return np.array([at], np.int32)
         lanes = self.target.lanes
         rows = []
+        step = 4 * self.depth if self.dot else self.depth
         for g in range(s.groups):
-            first = [g * s.ic + k for k in range(0, s.ic, self.depth)]
+            first = [g * s.ic + k for k in range(0, s.ic, step)]
             rows.append(
                 [
                     (c // lanes) * x.block
-                    + (c % lanes) * 4
+                    + (c % lanes) * x.item
                     + ky * s.dh * x.row
                     + kx * s.dw * x.pixel
                     for c in first
@@ -221,6 +231,7 @@ class DirectConv:
             groups=s.groups,
             last=last,
             step=4 * s.dw if self.planar else 4,
+            dot=self.dot,
         )
 
     def _flat(self, pixels: int) -> tuple[int, int, int]:
@@ -276,6 +287,8 @@ class DirectConv:
             grown = np.zeros((s.groups, padded, *w.shape[2:]), np.float32)
             grown[:, : s.oc] = w
             w = grown
+        if self.dot:
+            return self._pack_bytes(w)
         if self.planar:
             order = (0, 2, 3, 4, 1)  # g, ic, kh, kw, oc
             w = w.transpose(order)
@@ -284,6 +297,27 @@ class DirectConv:
             w = w.reshape(s.groups, padded, k, self.depth, s.kh, s.kw)
             w = w.transpose(0, 2, 4, 5, 3, 1)
         return pack_panels(w.reshape(s.groups, -1, padded), nb * lanes)
+
+    def _pack_bytes(self, w: Array) -> Array:
+        """Whole numbers (groups, padded oc, ic, kh, kw) as bytes, four channels to a column."""
+        s, padded = self.spec, w.shape[1]
+        grown = np.zeros((s.groups, padded, 4 * self.words, s.kh, s.kw), np.int8)
+        grown[:, :, : s.ic] = w
+        k = self.words // self.depth
+        grown = grown.reshape(s.groups, padded, k, self.depth, 4, s.kh, s.kw)
+        columns = np.ascontiguousarray(grown.transpose(0, 2, 5, 6, 3, 1, 4))
+        words = columns.reshape(s.groups, -1, padded * 4).view(np.int32)
+        return pack_panels(words, self.tiled.choice.nb * self.target.lanes)
+
+    def byte_bias(self, weights: Array, bias: Array | None) -> Array:
+        """The i32 start of the sums: the bias, less what 128 added to every input contributes."""
+        lanes = self.target.lanes
+        channels = self.given.groups * self.given.oc
+        out = np.zeros(-(-channels // lanes) * lanes, np.int32)
+        sums = weights.astype(np.int64).sum(axis=(2, 3, 4)).reshape(-1)
+        whole = np.zeros(channels) if bias is None else bias.astype(np.float64).reshape(-1)
+        out[:channels] = whole.astype(np.int64) - 128 * sums
+        return out
 
 
 def pack_panels(w: Array, width: int) -> Array:

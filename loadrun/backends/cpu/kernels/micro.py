@@ -52,6 +52,8 @@ class Tile:
         fetch_lines: 64-byte lines per tap to prefetch from `next`.
         aligned: Output and operand vectors are aligned to a whole vector.
         tail: Lanes of the last output vector that may be stored; 0 means all.
+        dot: Inputs and weights are signed bytes, four to a step; sums and bias are i32, exact; the
+            epilogue gets them as float32. Needs `Target.dot_u8s8`.
     """
 
     in_offsets: tuple[int, ...]
@@ -66,6 +68,7 @@ class Tile:
     fetch_lines: int = 0
     aligned: bool = True
     tail: int = 0
+    dot: bool = False
 
 
 def emit_tile(name: str, tile: Tile, target: Target) -> Func:
@@ -79,7 +82,8 @@ def emit_tile(name: str, tile: Tile, target: Target) -> Func:
     px, nb, vb = len(tile.in_offsets), tile.nb, target.vector_bytes
     out = ["%out"] + [f.gep("%out", f.mul("%obs", o)) for o in range(1, nb)]
     acc = _start(f, tile, out)
-    carried = [("ptr", "%w"), ("ptr", "%next"), *((f.vt, a) for a in acc)]
+    sums = f.it if tile.dot else f.vt
+    carried = [("ptr", "%w"), ("ptr", "%next"), *((sums, a) for a in acc)]
     # Where pixels' windows overlap, equal addresses appear twice; LLVM would keep those
     # values in registers and spill others.
     addresses = {o + i * tile.step for o in tile.in_offsets for i in range(tile.depth)}
@@ -92,21 +96,40 @@ def emit_tile(name: str, tile: Tile, target: Target) -> Func:
         for i in range(tile.depth):
             if overlap:
                 source = f.hide(source)
-            row = [f.load(weights, (i * nb + o) * vb) for o in range(nb)]
+            row = [f.load(weights, (i * nb + o) * vb, ty=sums) for o in range(nb)]
             while fetched * tile.depth < (i + 1) * tile.fetch_lines:
                 f.prefetch(taps.v[1], fetched * LINE)
                 fetched += 1
             for p in range(px):
-                x = f.broadcast(source, tile.in_offsets[p] + i * tile.step)
+                at = tile.in_offsets[p] + i * tile.step
+                x = _four_bytes(f, source, at) if tile.dot else f.broadcast(source, at)
                 for o in range(nb):
-                    acc[o * px + p] = f.fma(x, row[o], acc[o * px + p])
+                    add = _dot if tile.dot else Func.fma
+                    acc[o * px + p] = add(f, x, row[o], acc[o * px + p])
         following = [
             f.gep(weights, tile.depth * nb * vb),
             f.gep(taps.v[1], tile.fetch_lines * LINE),
         ]
         taps.next = following + acc
-    _finish(f, tile, out, taps.out[2:])
+    acc = list(taps.out[2:])
+    if tile.dot:
+        acc = [f.op(f"sitofp {f.it} {a} to {f.vt}") for a in acc]
+    _finish(f, tile, out, acc)
     return f
+
+
+def _four_bytes(f: Func, base: str, offset: int) -> str:
+    """Four signed bytes in every lane, each plus 128: the instruction wants them unsigned."""
+    word = f.op(f"load i32, ptr {f.gep(base, offset)}, align 4")
+    return f.op(f"xor {f.it} {f.splat(word, 'i32')}, {f.iconst(-2139062144)}")
+
+
+def _dot(f: Func, x: str, w: str, acc: str) -> str:
+    """acc + the four products of bytes in each lane, by one instruction."""
+    wide = f"<{4 * f.lanes} x i8>"
+    a, b = f.bitcast(x, f.it, wide), f.bitcast(w, f.it, wide)
+    name = "llvm.x86.avx512.vpdpbusd.512"
+    return f.intrinsic(f.it, name, (f.it, acc), (wide, a), (wide, b))
 
 
 def _start(f: Func, tile: Tile, out: Sequence[str]) -> list[str]:
@@ -115,7 +138,9 @@ def _start(f: Func, tile: Tile, out: Sequence[str]) -> list[str]:
         if tile.accumulate:
             acc += [_load(f, tile, out[o], at, o) for at in tile.out_offsets]
         else:
-            first = f.load("%bias", o * f.target.vector_bytes) if tile.bias else f.const(0.0)
+            ty = f.it if tile.dot else f.vt
+            at = o * f.target.vector_bytes
+            first = f.load("%bias", at, ty=ty) if tile.bias else "zeroinitializer"
             acc += [first] * len(tile.in_offsets)
     return acc
 

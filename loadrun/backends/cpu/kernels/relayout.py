@@ -127,3 +127,22 @@ def _transposed_row(f: Func, source: str, out: str, x: Image, y: Image, cols: in
             block(b.i, lanes)
     if rest:
         block(whole, rest)
+
+
+def narrow(x: Image, y: Image, target: Target) -> tuple[Kernel, Rows]:
+    """Blocked float32 whole numbers in -128..127 to blocked signed bytes. Units: rows."""
+    f = common.entry("", target)
+    p = [f.load_ptr("%args", k) for k in range(2)]
+    small = f"<{target.lanes} x i8>"
+    with f.loop("%begin", "%end") as unit:
+        image, row = f.div(unit.i, x.h), f.mod(unit.i, x.h)
+        source = f.gep(p[0], f.add(f.mul(image, x.image), f.add(f.mul(row, x.row), x.origin)))
+        out = f.gep(p[1], f.add(f.mul(image, y.image), f.add(f.mul(row, y.row), y.origin)))
+        with f.loop(0, x.blocks) as b, f.loop(0, x.w) as c:
+            a = f.gep(source, f.add(f.mul(b.i, x.block), f.mul(c.i, x.pixel)))
+            to = f.gep(out, f.add(f.mul(b.i, y.block), f.mul(c.i, y.pixel)))
+            # Lanes that hold no channel may be anything; they meet zero weights.
+            wide = f.op(f"fptosi {f.vt} {f.op(f'freeze {f.vt} {f.load(a)}')} to {f.it}")
+            v = f.op(f"trunc {f.it} {f.op(f'freeze {f.it} {wide}')} to {small}")
+            f.store(v, to, ty=small, align=target.lanes)
+    return common.finish("narrow_f32_s8", [f], [(f, x.n * x.h)]), Rows(x.h)

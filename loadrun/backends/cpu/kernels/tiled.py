@@ -69,6 +69,7 @@ class Grid:
     weight_image: int = 0
     bias: bool = True
     accumulate: bool = False
+    dot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +250,7 @@ class Tiled:
                 fetch_lines=self.fetch_lines,
                 aligned=g.aligned,
                 tail=tail,
+                dot=g.dot,
             )
             name = f"tile{width}x{height}x{nb}" + ("t" if tail else "")
             f = micro.emit_tile(name, tile, self.target)

@@ -2,17 +2,20 @@
 
 A quantised tensor is kept as float32 codes less the zero point. Sums of products of such numbers
 are exact while they stay below 2**24, which is checked against the actual filter; so results are
-those of integer arithmetic, at the speed of float32. An operator that could exceed the bound is
-left to the reference code.
+those of integer arithmetic, at the speed of float32. Convolutions of bytes use byte products where
+the processor has them, exact below 2**31. An operator that could exceed its bound is left to the
+reference code.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from loadrun.backends.cpu import nodes as nd
+from loadrun.backends.cpu import steps_conv
 from loadrun.backends.cpu.expr import Expr, Op, chain, inline, merge_inputs
 from loadrun.backends.cpu.kernels import cast
 from loadrun.backends.cpu.kernels.pool import PoolSpec
@@ -20,6 +23,7 @@ from loadrun.backends.cpu.lower import Lowering, NotApplicable, lowers
 from loadrun.backends.cpu.plan import Array
 from loadrun.backends.cpu.rules.conv import NONLINEAR, POOL_MODES, conv_spec
 from loadrun.backends.cpu.rules.elemwise import MODES
+from loadrun.backends.cpu.target import detect
 from mgeserial import params as P
 from mgeserial.dtypes import DType, DTypeEnum
 from mgeserial.ir.graph import Node, Value
@@ -106,14 +110,19 @@ def _join(outer: Expr, inner: Expr) -> Expr:
     return inline(outer, 0, inner)
 
 
-def _bounded(weights: Array, bias: Array | None, dtype: DType) -> float:
-    """The largest partial sum; raises NotApplicable unless it is exact in float32."""
+def _largest(weights: Array, bias: Array | None, dtype: DType) -> float:
+    """The largest partial sum of filters (groups, oc, terms)."""
     low, high = _range(dtype)
     sums = np.abs(weights.astype(np.int64)).sum(axis=tuple(range(2, weights.ndim)))
     bound = max(-low, high) * sums.reshape(-1)
     if bias is not None:
         bound = bound + np.abs(bias.astype(np.float64)).reshape(-1).max(initial=0)
-    most = float(bound.max(initial=0))
+    return float(bound.max(initial=0))
+
+
+def _bounded(weights: Array, bias: Array | None, dtype: DType) -> float:
+    """The largest partial sum; raises NotApplicable unless it is exact in float32."""
+    most = _largest(weights, bias, dtype)
     if most >= _LIMIT:
         raise NotApplicable(f"sums may reach 2**{math.log2(most):.1f}, beyond 2**24")
     return most
@@ -143,15 +152,22 @@ def convolution(low: Lowering, node: Node, call: Call) -> None:
         if full.size != spec.groups * spec.oc:
             raise NotApplicable("a bias that is not one number per channel")
         bias = full.reshape(-1).astype(np.float32)
-    low.bounds[node.outputs[0]] = _bounded(weights.reshape(spec.groups, spec.oc, -1), bias, a)
+    kernel = weights.astype(np.float32)
+    fits = _range(a)[0] >= -128 and _range(a)[1] <= 127 and np.abs(weights + 0.5).max() < 128
+    conv = nd.Conv("", ("",), ("",), spec, kernel, bias, exact=True, byte=bool(fits))
+    bound = _largest(weights.reshape(spec.groups, spec.oc, -1), bias, a)
+    if bound >= _LIMIT and not (bound < 1 << 31 and steps_conv.uses_bytes(detect(), conv)):
+        raise NotApplicable(f"sums may reach 2**{math.log2(bound):.1f}, beyond 2**24")
+    low.bounds[node.outputs[0]] = bound
     addend = _type(low, more[1]) if len(more) > 1 else None
     if addend is not None:
         _range(addend)
     last = _finish(product_dtype(a, b), target, nonlinear, addend)
+    if bound >= _LIMIT and all(o.kind == "relu" for o in last.ops):
+        raise NotApplicable("integers that may be wider than 24 bits")
     x = low.codes(src, g.src)
     y = low.temp((g.batch, g.groups * g.outputs, *g.out))
-    kernel = weights.astype(np.float32)
-    low.add(nd.Conv(low.label(node), (x,), (y,), spec, kernel, bias, exact=True))
+    low.add(replace(conv, name=low.label(node), inputs=(x,), outputs=(y,)))
     names = (y, low.codes(more[1], g.dst)) if addend is not None else (y,)
     out = _apply(low, node, last, names) if last.ops else y
     low.set_codes(node.outputs[0], out, g.dst)  # of a float32 output: its values
