@@ -148,6 +148,7 @@ def enum_codes(table: str, field: str, release: str) -> dict[int, int] | None:
     return None if codes == last else codes
 
 
+@functools.cache
 def member(table: str, field: str, number: int) -> tuple[str | None, str | None, str | None]:
     """(name, first release, last release) of a member by today's number; None: not recorded.
 
