@@ -19,8 +19,12 @@ from mgeserial.ir.inference import Inference
 __all__ = [
     "Backend",
     "CompileOptions",
+    "MemoryBlock",
+    "MemoryPlan",
+    "Parts",
     "Program",
     "ProgramReport",
+    "StepSpans",
     "backend_names",
     "choose",
     "get_backend",
@@ -41,6 +45,10 @@ class CompileOptions:
         policy_file: Where measured choices are kept.
         core_ids: Cores that worker threads are pinned to.
         device: Number of the device.
+        memory_plan: Whether values whose lives do not overlap may share memory.
+        workspace_limit: Most bytes of scratch memory for all threads; None: no limit.
+        record: Record launches and replay them (1, 2: as load_and_run's `--record-comp-seq`).
+        progress: Told (what, done, total) during long preparations.
     """
 
     threads: int | None = None
@@ -50,6 +58,9 @@ class CompileOptions:
     policy_file: str | None = None
     core_ids: tuple[int, ...] = ()
     device: int = 0
+    memory_plan: bool = True
+    workspace_limit: int | None = None
+    record: int = 0
     progress: Callable[[str, int, int], None] | None = None
 
 
@@ -62,6 +73,7 @@ class ProgramReport:
         notes: Lines a person should see: fallbacks and their reasons.
         fallback: Names of operators that run on the reference backend, with counts.
         weight_bytes, arena_bytes: Memory held for weights and for activations.
+        workspace_bytes: Scratch memory of all threads; 0 where the backend does not say.
         plan: Lines that describe the plan, for `--verbose`.
     """
 
@@ -70,11 +82,91 @@ class ProgramReport:
     fallback: dict[str, int] = field(default_factory=dict)
     weight_bytes: int = 0
     arena_bytes: int = 0
+    workspace_bytes: int = 0
     plan: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of one run's time; what is left of the whole is the host's.
+
+    Attributes:
+        device_ns: From the start of the first kernel to the end of the last, ns.
+        copy_ns: Copies to and from the device, ns.
+    """
+
+    device_ns: int
+    copy_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepSpans:
+    """One step of a program as a profile saw it.
+
+    Attributes:
+        name: The step's name.
+        kernel: What computes it: a kernel's name, `python` for reference code.
+        algorithm: For people: `direct`, `winograd4`, ...; or empty.
+        nodes: Operators of the graph that it computes; empty for changes of layout and the like.
+        spans: For each run (start, duration) in ns, the start counted from that of the run.
+        read_bytes, written_bytes: What it reads and writes; None where that is not known.
+    """
+
+    name: str
+    kernel: str
+    algorithm: str
+    nodes: tuple[Node, ...]
+    spans: tuple[tuple[int, int], ...]
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBlock:
+    """A value in memory.
+
+    Attributes:
+        name: The value's.
+        nbytes: Its size.
+        first, last: Steps it lives through, inclusive.
+        offset: Place in the arena; None where there is no arena.
+    """
+
+    name: str
+    nbytes: int
+    first: int
+    last: int
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Memory of one run, step by step.
+
+    Attributes:
+        steps: Names of the steps in order.
+        blocks: Values that live in the arena, or on the heap where offsets are None.
+        arena_bytes: Size of the arena; where there is none, the most that lives at one time.
+        weight_bytes: Memory for weights.
+        workspace_bytes: Scratch memory of all threads.
+    """
+
+    steps: tuple[str, ...]
+    blocks: tuple[MemoryBlock, ...]
+    arena_bytes: int
+    weight_bytes: int
+    workspace_bytes: int = 0
+
+
 class Program(Protocol):
-    """A graph made ready for one set of input shapes; the session serialises calls."""
+    """A graph made ready for one set of input shapes; the session serialises calls.
+
+    A program may have three more methods, which are looked for by name:
+
+    * `run_parts(feeds) -> (results, Parts)`: as `run`, and where the time went;
+    * `profile(feeds, repeat) -> list[StepSpans]`: run `repeat` times with a clock round each step;
+    * `memory() -> MemoryPlan`: what lives where, when.
+    """
 
     report: ProgramReport
 
@@ -137,8 +229,15 @@ def _cpu() -> Backend:
     return CpuBackend()
 
 
+def _cuda() -> Backend:
+    from loadrun.backends.cuda.backend import CudaBackend
+
+    return CudaBackend()
+
+
 register_backend("reference", _reference)
 register_backend("cpu", _cpu)
+register_backend("cuda", _cuda)
 
 
 def backend_names() -> list[str]:
@@ -178,9 +277,12 @@ def choose() -> Backend:
     for name in _AUTO:
         if name in _factories:
             try:
-                return get_backend(name)
+                found = get_backend(name)
             except UnsupportedError:
                 continue
+            # An emulated device is used only when it is asked for.
+            if getattr(found, "automatic", True):
+                return found
     return get_backend("reference")
 
 

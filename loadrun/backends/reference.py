@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
-from loadrun.backends.base import CompileOptions, ProgramReport
+from loadrun.backends.base import (
+    CompileOptions,
+    MemoryBlock,
+    MemoryPlan,
+    ProgramReport,
+    StepSpans,
+)
 from mgeserial.dtypes import Array
 from mgeserial.errors import ExecutionError, UnsupportedError
 from mgeserial.ir.copying import reachable
@@ -31,9 +38,15 @@ def missing_reference(graph: Graph) -> list[tuple[Node, str]]:
 
 
 class ReferenceProgram:
-    """Runs the nodes in order and frees each value after its last use."""
+    """Runs the nodes in order and frees each value after its last use.
 
-    def __init__(self, graph: Graph, inference: Inference) -> None:
+    Args:
+        graph: What to run.
+        inference: Types at the shapes to run with.
+        frees: Whether values are freed after their last use, or kept until the run ends.
+    """
+
+    def __init__(self, graph: Graph, inference: Inference, *, frees: bool = True) -> None:
         used = reachable(graph.outputs)
         needed = [(n, r) for n, r in missing_reference(graph) if n in used]
         if needed:
@@ -59,18 +72,52 @@ class ReferenceProgram:
             call.state.clear()
             dead = {v for v in node.inputs if last[v] is node and v not in keep}
             dead |= {v for v in node.outputs if v not in last and v not in keep}
-            self._steps.append((node, call, tuple(dead)))
+            self._steps.append((node, call, tuple(dead) if frees else ()))
         self.report.weight_bytes = sum(t.nbytes for n in graph.params for t in n.tensors)
 
     def run(self, feeds: Sequence[Array]) -> list[Array]:
         """Compute the outputs from the inputs, both in the graph's order."""
         values: dict[Value, Array] = dict(zip(self._inputs, feeds, strict=True))
-        for node, call, dead in self._steps:
-            arrays = [values[v] for v in node.inputs]
-            results = run_node(node, call, arrays)
-            values.update(zip(node.outputs, results, strict=True))
-            for value in dead:
-                values.pop(value, None)
+        for step in self._steps:
+            _run_step(step, values)
+        return self._found(values)
+
+    def profile(self, feeds: Sequence[Array], repeat: int) -> list[StepSpans]:
+        """See `Program`: the same run, with a clock round each operator."""
+        spans: list[list[tuple[int, int]]] = [[] for _ in self._steps]
+        for _ in range(repeat):
+            values: dict[Value, Array] = dict(zip(self._inputs, feeds, strict=True))
+            begin = time.perf_counter_ns()
+            for step, found in zip(self._steps, spans, strict=True):
+                start = time.perf_counter_ns()
+                _run_step(step, values)
+                found.append((start - begin, time.perf_counter_ns() - start))
+        return [
+            StepSpans(node.display_name or node.op.name, "python", "", (node,), tuple(found))
+            for (node, _, _), found in zip(self._steps, spans, strict=True)
+        ]
+
+    def memory(self) -> MemoryPlan:
+        """See `Program`: arrays on the heap, freed after their last use; views count as arrays."""
+        position = {node: k for k, (node, _, _) in enumerate(self._steps)}
+        ends = {v: k for k, (_, _, dead) in enumerate(self._steps) for v in dead}
+        last = max(len(self._steps) - 1, 0)
+        blocks = []
+        for node, call, _ in self._steps:
+            if node.tensors:
+                continue
+            for value, found in zip(node.outputs, call.output_types, strict=False):
+                nbytes = found.size * found.dtype.storage.itemsize if found.is_static else 0
+                first, end = position[node], ends.get(value, last)
+                blocks.append(MemoryBlock(value.display_name, nbytes, first, end, None))
+        live = [0] * (last + 1)
+        for block in blocks:
+            for k in range(block.first, block.last + 1):
+                live[k] += block.nbytes
+        names = tuple(n.display_name or n.op.name for n, _, _ in self._steps)
+        return MemoryPlan(names, tuple(blocks), max(live), self.report.weight_bytes)
+
+    def _found(self, values: dict[Value, Array]) -> list[Array]:
         found = [values[v] for v in self._outputs]
         for value, array in zip(self._outputs, found, strict=True):
             if array is ABSENT:
@@ -82,6 +129,14 @@ class ReferenceProgram:
     def close(self) -> None:
         """Free everything."""
         self._steps = []
+
+
+def _run_step(step: tuple[Node, Call, tuple[Value, ...]], values: dict[Value, Array]) -> None:
+    node, call, dead = step
+    results = run_node(node, call, [values[v] for v in node.inputs])
+    values.update(zip(node.outputs, results, strict=True))
+    for value in dead:
+        values.pop(value, None)
 
 
 class ReferenceBackend:
@@ -101,4 +156,4 @@ class ReferenceBackend:
         self, graph: Graph, inference: Inference, options: CompileOptions
     ) -> ReferenceProgram:
         """Make a program (nothing is compiled)."""
-        return ReferenceProgram(graph, inference)
+        return ReferenceProgram(graph, inference, frees=options.memory_plan)

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from loadrun.backends.base import CompileOptions, ProgramReport
-from loadrun.backends.cpu import jit, lower
+from loadrun.backends.base import CompileOptions, MemoryPlan, Parts, ProgramReport, StepSpans
+from loadrun.backends.cpu import jit, lower, probe, tuning
 from loadrun.backends.cpu.cache import Cache, CacheError, default_folder
-from loadrun.backends.cpu.planner import make_plan
 from loadrun.backends.cpu.program import Program
 from loadrun.backends.cpu.target import detect
 from loadrun.backends.reference import ReferenceProgram, missing_reference
@@ -35,10 +34,15 @@ class CpuProgram:
         threads = options.threads or jit.processors()
         notes: list[str] = []
         lowered = lower.lower(graph, inference)
-        plan = make_plan(lowered.network, target, threads=threads)
         cache = _cache(options, notes)
         self._inputs = [k for k, name in enumerate(lowered.inputs) if name]
+        planned = tuning.plan_for(lowered.network, target, threads, options, cache)
+        plan = planned.plan
+        notes += planned.notes
         self._program = Program(plan, target, cache)
+        if options.core_ids and (reason := probe.pin(self._program, options.core_ids)):
+            notes.append(reason)
+        self._labels, self._nodes = lowered.labels, graph.nodes
         order = {name: k for k, name in enumerate(plan.outputs)}
         self._outputs = [order[name] for name in lowered.outputs]
         stats = self._program.stats
@@ -52,6 +56,7 @@ class CpuProgram:
             fallback=dict(lowered.fallback),
             weight_bytes=stats.const_bytes,
             arena_bytes=stats.arena_bytes,
+            workspace_bytes=probe.workspace(plan),
             plan=[target.key(), *str(plan).splitlines()],
         )
 
@@ -65,6 +70,24 @@ class CpuProgram:
         with np.errstate(all="ignore"):
             results = self._program.run([feeds[k] for k in self._inputs])
         return [results[k] for k in self._outputs]
+
+    def run_parts(self, feeds: Sequence[Array]) -> tuple[list[Array], Parts]:
+        """See `Program` of the backends: `run`, and the time of its kernels."""
+        with np.errstate(all="ignore"):
+            results, parts = probe.run_parts(self._program, [feeds[k] for k in self._inputs])
+        return [results[k] for k in self._outputs], parts
+
+    def profile(self, feeds: Sequence[Array], repeat: int) -> list[StepSpans]:
+        """See `Program` of the backends."""
+        names = [s.name for s in self._program.plan.steps]
+        origin = probe.attribute(names, self._labels, self._nodes)
+        with np.errstate(all="ignore"):
+            mine = [feeds[k] for k in self._inputs]
+            return probe.timed_steps(self._program, mine, repeat, origin)
+
+    def memory(self) -> MemoryPlan:
+        """See `Program` of the backends."""
+        return probe.memory(self._program)
 
     def close(self) -> None:
         """Stop the threads and free code and memory."""
@@ -117,7 +140,7 @@ class CpuBackend:
         """
         live = reachable(graph.outputs)
         if any(n.op.name.startswith(_CONDITIONAL) for n in live):
-            program = ReferenceProgram(graph, inference)
+            program = ReferenceProgram(graph, inference, frees=options.memory_plan)
             program.report.notes.append("conditional execution: all operators by reference code")
             return program
         return CpuProgram(graph, inference, options)

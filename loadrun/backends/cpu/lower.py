@@ -87,6 +87,7 @@ class Lowered:
         outputs: For each graph output the network's name; names may repeat.
         fallback: Operators that run by reference code, with their number.
         reasons: Why, one line per operator and reason.
+        labels: Operator of the graph by the name of the node that computes it.
     """
 
     network: nd.Network
@@ -94,6 +95,7 @@ class Lowered:
     outputs: tuple[str, ...]
     fallback: dict[str, int]
     reasons: tuple[str, ...]
+    labels: dict[str, Node] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -111,6 +113,7 @@ class Lowering:
     _packed: dict[Value, tuple[str, TensorLayout]] = field(default_factory=dict)
     _codes: dict[Value, str] = field(default_factory=dict)
     bounds: dict[Value, float] = field(default_factory=dict)  # of codes wider than a byte
+    labels: dict[str, Node] = field(default_factory=dict)
     _count: int = 0
 
     # -- what rules may ask
@@ -301,7 +304,9 @@ class Lowering:
 
     def label(self, node: Node) -> str:
         """A unique name for steps of a node that a person can find again."""
-        return self.unique(node.display_name or node.op.name)
+        name = self.unique(node.display_name or node.op.name)
+        self.labels[name] = node
+        return name
 
 
 def lower(graph: Graph, inference: Inference) -> Lowered:
@@ -332,7 +337,7 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
         low.dtypes,
         low.consts,
     )
-    return Lowered(network, inputs, outputs, dict(fallback), tuple(reasons))
+    return Lowered(network, inputs, outputs, dict(fallback), tuple(reasons), low.labels)
 
 
 def _apply(low: Lowering, candidates: Sequence[Rule], node: Node, call: Call) -> str | None:

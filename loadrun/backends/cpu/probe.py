@@ -1,0 +1,243 @@
+"""Looking at a program from outside: parts of a run, times of its steps, its memory.
+
+What a run computes is not changed by any of this: the same phases run in the same order on the same
+buffers.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from loadrun.backends.base import MemoryBlock, MemoryPlan, Parts, StepSpans
+from loadrun.backends.cpu.arena import plan_arena
+from loadrun.backends.cpu.plan import Array, HostStep, Place, Plan, Step
+from loadrun.backends.cpu.program import _GUARD, Program, lifetimes
+from loadrun.backends.cpu.runtime import Turn
+from mgeserial.errors import InputError
+from mgeserial.ir.graph import Node
+
+__all__ = [
+    "Attribution",
+    "attribute",
+    "memory",
+    "pin",
+    "run_parts",
+    "timed_steps",
+    "unshared",
+    "workspace",
+]
+
+# For each name of a native node the operators of the graph that it computes.
+Attribution = Mapping[str, tuple[Node, ...]]
+
+
+def run_parts(program: Program, feeds: Sequence[Array]) -> tuple[list[Array], Parts]:
+    """`Program.run`, with the time from the first kernel's start to the last one's end."""
+    arrays = program._check(feeds)
+    program._allocate(arrays)
+    with program._team.turn() as turn:
+        program._patch(arrays)
+        begin = time.perf_counter_ns()
+        for segment in program._segments:
+            turn.run(segment.first, segment.last)
+            if segment.host is not None:
+                program._run_host(segment.host, arrays)
+        spent = time.perf_counter_ns() - begin
+    return [arrays[name] for name in program.plan.outputs], Parts(spent)
+
+
+def timed_steps(
+    program: Program, feeds: Sequence[Array], repeat: int, origin: Attribution
+) -> list[StepSpans]:
+    """Run `repeat` times with a clock round each step; entries of one kernel count as one step."""
+    names: list[str] = []
+    spans: list[list[tuple[int, int]]] = []
+    for _ in range(repeat):
+        at, before = -1, None
+        arrays = program._check(feeds)
+        program._allocate(arrays)
+        with program._team.turn() as turn:
+            program._patch(arrays)
+            begin = time.perf_counter_ns()
+            for name, work in _pieces(program, turn, arrays):
+                start = time.perf_counter_ns()
+                work()
+                spent = time.perf_counter_ns() - start
+                at += name != before
+                if at == len(names):
+                    names.append(name)
+                    spans.append([])
+                if name == before:
+                    first, so_far = spans[at][-1]
+                    spans[at][-1] = (first, so_far + spent)
+                else:
+                    spans[at].append((start - begin, spent))
+                before = name
+    table = {s.name: s for s in program.plan.steps}
+    parts = {"+".join(s.name for s in g): g for g in _groups(program.plan)}
+    return [
+        _spans_of(program.plan, parts.get(name) or [table[name]], tuple(found), origin)
+        for name, found in zip(names, spans, strict=True)
+    ]
+
+
+def _pieces(
+    program: Program, turn: Turn, arrays: dict[str, Array]
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Phases and Python steps in order; each must be called before the next is asked for."""
+    for segment in program._segments:
+        for k in range(segment.first, segment.last):
+            yield program._phases[k][0], functools.partial(turn.run, k, k + 1)
+        if segment.host is not None:
+            yield segment.host.name, functools.partial(program._run_host, segment.host, arrays)
+
+
+def _groups(plan: Plan) -> list[list[Step | HostStep]]:
+    """Steps that run as one: those of a band."""
+    return [list(plan.steps[first:last]) for first, last in plan.bands]
+
+
+def _spans_of(
+    plan: Plan,
+    steps: Sequence[Step | HostStep],
+    spans: tuple[tuple[int, int], ...],
+    origin: Attribution,
+) -> StepSpans:
+    native = [s for s in steps if isinstance(s, Step)]
+    nodes = dict.fromkeys(n for s in steps for n in origin.get(_stem(s.name), ()))
+    made = {name for s in steps for name in s.writes}
+    reads = {name for s in steps for name in s.reads} - made
+    # What one step of a band leaves to the next stays in the cache.
+    used = {name for s in steps[1:] for name in s.reads} if len(steps) > 1 else set()
+    return StepSpans(
+        " + ".join(_stem(s.name) for s in steps),
+        " + ".join(dict.fromkeys(s.kernel.name for s in native)) or "python",
+        " + ".join(dict.fromkeys(s.algorithm for s in native if s.algorithm)),
+        tuple(nodes),
+        spans,
+        _size(plan, reads),
+        _size(plan, made - used if made - used else made),
+    )
+
+
+def _size(plan: Plan, names: Iterable[str]) -> int | None:
+    """Bytes of buffers, each memory once; None where one has no size ahead of the run."""
+    found = {}
+    for name in names:
+        buffer = plan.buffers.get(name)
+        if buffer is None:
+            return None
+        found[buffer.alias or name] = buffer.nbytes
+    return sum(found.values())
+
+
+def _stem(name: str) -> str:
+    """A step's name without the mark of a second use."""
+    return name.partition("#")[0]
+
+
+def attribute(
+    steps: Iterable[str], labels: Mapping[str, Node], order: Sequence[Node]
+) -> Attribution:
+    """Which operators each step computes, those that were fused into it included.
+
+    Operators have a label each; one whose label names no step was fused. It belongs to the step of
+    the elementwise operator that alone reads it, else to the step that makes its first input, as
+    `fusion` does it.
+
+    Args:
+        steps: Names of the steps.
+        labels: Operator by the name of its node.
+        order: The graph's operators in order.
+    """
+    present = {_stem(name).partition(":")[0] for name in steps} | {_stem(name) for name in steps}
+    home = {node: label for label, node in labels.items() if label in present}
+    fused = {node for node in labels.values() if node not in home}
+    for node in reversed(order):
+        users = {u for v in node.outputs for u in v.users}
+        if node in fused and len(users) == 1:
+            user = next(iter(users))
+            if user in home and user.op.name.startswith("Elemwise"):
+                home[node] = home[user]
+    for node in order:
+        if node in fused and node not in home:
+            before = [home[v.node] for v in node.inputs if v.node in home]
+            if before:
+                home[node] = before[0]
+    found: dict[str, list[Node]] = {}
+    for node in order:
+        if node in home:
+            found.setdefault(home[node], []).append(node)
+    return {label: tuple(nodes) for label, nodes in found.items()}
+
+
+def memory(program: Program) -> MemoryPlan:
+    """What lives in the arena, when and where."""
+    plan = program.plan
+    lives = lifetimes(plan)
+    placed = plan_arena(lives, guard=_GUARD)
+    blocks = tuple(
+        MemoryBlock(x.name, x.nbytes, x.first, x.last, placed.offsets[x.name]) for x in lives
+    )
+    names = tuple(_stem(s.name) for s in plan.steps)
+    return MemoryPlan(names, blocks, placed.nbytes, program.stats.const_bytes, workspace(plan))
+
+
+def workspace(plan: Plan) -> int:
+    """Scratch memory of all threads, in bytes."""
+    return plan.threads * max([s.kernel.scratch for s in plan.steps if isinstance(s, Step)] + [0])
+
+
+def unshared(plan: Plan) -> Plan:
+    """The same plan, where every value has memory of its own through the whole run.
+
+    Values in the arena count as read by the first and by the last step, so that all lives overlap;
+    nothing runs in bands.
+    """
+    names = tuple(
+        b.name
+        for b in plan.buffers.values()
+        if b.place in (Place.ARENA, Place.HALO) and not b.alias
+    )
+    if not plan.steps or not names:
+        return plan
+    steps = list(plan.steps)
+    for k in {0, len(steps) - 1}:
+        steps[k] = _reading(steps[k], names)
+    return replace(plan, steps=tuple(steps), bands=())
+
+
+def _reading(step: Step | HostStep, names: tuple[str, ...]) -> Step | HostStep:
+    if isinstance(step, Step):
+        return replace(step, reads=(*step.reads, *names))
+    count, run = len(step.reads), step.run
+    return replace(step, reads=(*step.reads, *names), run=lambda arrays: run(arrays[:count]))
+
+
+def pin(program: Program, cores: Sequence[int]) -> str | None:
+    """Pin the caller and the workers to cores, in order; the reason when that cannot be done.
+
+    The calling thread stays pinned, as with load_and_run.
+
+    Raises:
+        InputError: A core that this process may not use.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return f"threads cannot be pinned on {sys.platform}"
+    allowed = os.sched_getaffinity(0)
+    wrong = [core for core in cores if core not in allowed]
+    if wrong:
+        raise InputError(
+            f"core {wrong[0]} cannot be used here",
+            hint=f"cores of this process: {', '.join(map(str, sorted(allowed)))}",
+        )
+    threads = [0, *(t.native_id or 0 for t in program._team._workers)]
+    # The workers first: a thread that starts later takes over the caller's cores.
+    for thread, core in reversed(list(zip(threads, cores, strict=False))):
+        os.sched_setaffinity(thread, {core})
+    return None
