@@ -1,0 +1,159 @@
+"""The few things that the backend asks of a device, and how one is found.
+
+A device is a GPU through CuPy (`device_cupy`) or the emulated one (`emulated`), which runs the same
+kernel sources on the CPU. Addresses are integers; a device has one stream, in whose order all
+calls but the synchronous `download` and `synchronize` work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from loadrun.backends.cuda.plan import Array, Gemm, Kernel
+from mgeserial.errors import InputError
+
+__all__ = ["EMULATED", "VARIABLE", "Device", "Mode", "mode", "open_device", "reason_missing"]
+
+VARIABLE = "LOADRUN_CUDA"
+EMULATED = "emulated"
+
+
+class Device(Protocol):
+    """What runs a plan.
+
+    Attributes:
+        name: For reports.
+        guarded: Whether every buffer is to be allocated on its own, so that accesses out of
+            bounds are found.
+        emulated: Whether it is no GPU, so that times mean nothing.
+    """
+
+    name: str
+    guarded: bool
+    emulated: bool
+
+    def allocate(self, nbytes: int, name: str = "") -> int:
+        """Address of a block of at least one byte, aligned to 256 bytes (16 where guarded)."""
+        ...
+
+    def free(self, address: int) -> None:
+        """Give a block back."""
+        ...
+
+    def host(self, shape: Sequence[int], dtype: str) -> Array:
+        """An array in host memory that copies to the device best from (pinned)."""
+        ...
+
+    def upload(self, address: int, array: Array) -> None:
+        """Copy a contiguous array to the device; it may still be read until `synchronize`."""
+        ...
+
+    def download(self, array: Array, address: int) -> None:
+        """Copy to a contiguous array; done on `synchronize`."""
+        ...
+
+    def build(self, kernels: Sequence[Kernel]) -> dict[str, Any]:
+        """Compile; handles by kernel name."""
+        ...
+
+    def launch(
+        self,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: int,
+        args: Sequence[np.generic],
+    ) -> None:
+        """Start a kernel; `args` are scalars with the exact types of its parameters."""
+        ...
+
+    def gemm(self, spec: Gemm, a: int, b: int, c: int) -> None:
+        """A batch of float32 products of matrices by the vendor's library."""
+        ...
+
+    def capture(self, work: Any) -> Any | None:
+        """Record what `work()` starts as a graph to replay; None where that is not possible."""
+        ...
+
+    def replay(self, graph: Any) -> None:
+        """Start a recorded graph."""
+        ...
+
+    def event(self) -> Any:
+        """A mark in the stream, with the time at which the device passes it."""
+        ...
+
+    def elapsed_ns(self, first: Any, second: Any) -> int:
+        """Time between two events that were passed."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for all work.
+
+        Raises:
+            ExecutionError: Something went wrong on the device.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free everything."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What the environment variable asks for.
+
+    Attributes:
+        emulated: Use the emulated device.
+        arena: The emulated device keeps buffers in one arena, as a GPU does, instead of guarding
+            each of them.
+    """
+
+    emulated: bool = False
+    arena: bool = False
+
+
+def mode() -> Mode:
+    """Read LOADRUN_CUDA: empty, `emulated` or `emulated-arena`.
+
+    Raises:
+        InputError: It is something else.
+    """
+    text = os.environ.get(VARIABLE, "")
+    modes = {"": Mode(), EMULATED: Mode(True), f"{EMULATED}-arena": Mode(True, True)}
+    if text not in modes:
+        raise InputError(f"{VARIABLE} is `{EMULATED}`, `{EMULATED}-arena` or unset, got {text!r}")
+    return modes[text]
+
+
+def reason_missing() -> str | None:
+    """Why no device can be used, with the way out; None: one can."""
+    if mode().emulated:
+        from loadrun.backends.cuda.emulated import compiler
+
+        return None if compiler() else "the emulated device needs g++, which is not on PATH"
+    from loadrun.backends.cuda import device_cupy
+
+    return device_cupy.reason_missing()
+
+
+def open_device(number: int = 0) -> Device:
+    """The device of that number.
+
+    Raises:
+        InputError: There is no device of that number.
+        ExecutionError: It cannot be used.
+    """
+    wanted = mode()
+    if wanted.emulated:
+        from loadrun.backends.cuda.emulated import EmulatedDevice
+
+        return EmulatedDevice(guarded=not wanted.arena)
+    from loadrun.backends.cuda.device_cupy import CupyDevice
+
+    return CupyDevice(number)

@@ -1,0 +1,299 @@
+"""Launches of convolutions and products of matrices: implicit GEMM, split-K, direct, library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadrun.backends.cuda import nodes as nd
+from loadrun.backends.cuda import source
+from loadrun.backends.cuda.emit_pointwise import scalar_args, scalar_params, simple_launch
+from loadrun.backends.cuda.expr import ACC, Expr, render
+from loadrun.backends.cuda.plan import Arg, Launch, Library, Pointer, Step
+
+__all__ = ["algorithm_of", "emit_conv", "extra_code"]
+
+# Blocks that a large GPU runs at once; fewer leave parts of it idle.
+_ENOUGH = 132
+_SPLIT_DEPTH = 256  # least inner size of a part
+# Products of this many multiplications and more go to the vendor's library where one can.
+_LIBRARY = 1 << 21
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    bm: int
+    bn: int
+    bk: int
+    tm: int
+    tn: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.bm // self.tm * (self.bn // self.tn)
+
+
+_LARGE = _Tile(128, 128, 8, 8, 8)
+_MIDDLE = _Tile(64, 64, 16, 4, 4)
+_SMALL = _Tile(32, 64, 16, 4, 4)
+
+
+def extra_code(access: nd.Access, shape: nd.Shape, roles: nd.Roles) -> str | None:
+    """Index of a further tensor's element for output `o` in channel `ch`, column `px`; or None."""
+    steps = [(k, s) for k, (s, n) in enumerate(zip(access.strides, shape, strict=True)) if n > 1]
+    plain = nd.contiguous(shape)
+    moving = [(k, s) for k, s in steps if s]
+    if not moving:
+        return "0"
+    if all(s == plain[k] for k, s in steps):
+        return "o"
+    if len(moving) == 1:
+        dim, stride = moving[0]
+        if dim == roles.channel and roles.lanes == 1:
+            return f"ch * {stride}" if stride != 1 else "ch"
+        if dim == roles.column:
+            return f"px * {stride}" if stride != 1 else "px"
+    if roles.lanes > 1 and {k for k, _ in moving} <= {roles.channel, roles.lane}:
+        found = dict(moving)
+        lane = found.get(roles.lane, 0)
+        block = found.get(roles.channel, lane * roles.lanes if shape[roles.channel] == 1 else 0)
+        if block == lane * roles.lanes:
+            return f"ch * {lane}" if lane != 1 else "ch"
+    return None
+
+
+def _is_direct(node: nd.Conv) -> bool:
+    if node.groups > 1 and (node.outputs_each % node.y_lanes or node.depth % node.x_lanes):
+        return True
+    few = min(node.outputs_each, node.depth * math.prod(node.kernel)) < 8
+    return node.groups > 1 and node.label != "matmul" and (few or node.depth < 4)
+
+
+def algorithm_of(node: nd.Conv) -> str:
+    """How a node is computed: direct, gemm, gemm_split, library."""
+    if node.gemm is not None:
+        g = node.gemm
+        if g.batch * g.m * g.n * g.k >= _LIBRARY:
+            return "library"
+    if _is_direct(node):
+        return "direct"
+    return "gemm_split" if _splits(node, _tile(node)) > 1 else "gemm"
+
+
+def _pixels(node: nd.Conv) -> int:
+    return node.batch * math.prod(node.out)
+
+
+def _inner(node: nd.Conv) -> int:
+    return node.depth * math.prod(node.kernel)
+
+
+def _blocks(node: nd.Conv, tile: _Tile) -> int:
+    return -(-node.outputs_each // tile.bm) * -(-_pixels(node) // tile.bn) * node.groups
+
+
+def _tile(node: nd.Conv) -> _Tile:
+    if node.outputs_each <= 32:
+        return _SMALL
+    if node.outputs_each > 64 and _blocks(node, _LARGE) >= _ENOUGH:
+        return _LARGE
+    return _MIDDLE
+
+
+def _splits(node: nd.Conv, tile: _Tile) -> int:
+    blocks = _blocks(node, tile)
+    if blocks * 2 > _ENOUGH:
+        return 1
+    return max(1, min(-(-_ENOUGH // blocks), _inner(node) // _SPLIT_DEPTH, 32))
+
+
+def _extras(node: nd.Conv, net: nd.Network) -> tuple[str, list[Pointer], list[str]]:
+    """Parameters, arguments and elements of what the expression reads besides the sum."""
+    shape = net.tensors[node.outputs[0]].shape
+    params, args, elements = "", [], []
+    for k, access in enumerate(node.extras):
+        info = net.tensors[access.tensor]
+        code = extra_code(access, shape, node.roles)
+        if code is None:
+            raise AssertionError(f"{node.name}: {access} was fused and cannot be read")
+        params += f"const {info.ctype} *__restrict__ more{k}, "
+        size = np.dtype(info.dtype).itemsize
+        args.append(Pointer(access.tensor, access.offset * size))
+        elements.append(f"widen(more{k}[{code}])")
+    return params, args, elements
+
+
+def _common(node: nd.Conv, net: nd.Network) -> dict[str, object]:
+    real = node.accumulator == "float"
+    product = "fmaf({0}, {1}, {2})" if real else "(int)((u32){2} + (u32){0} * (u32){1})"
+    zero_x, zero_w = ("v", "v") if real else ("v - zx", "v - zw")
+    kd, kh, kw = node.kernel
+    return {
+        "XT": net.tensors[node.x].ctype,
+        "WT": net.tensors[node.w].ctype,
+        "YT": net.tensors[node.outputs[0]].ctype,
+        "ACC": node.accumulator,
+        "XL": node.x_lanes,
+        "YL": node.y_lanes,
+        "KD": kd,
+        "KH": kh,
+        "KW": kw,
+        "TRANSPOSED": int(node.transposed),
+        "MAC": product.format("a" if real else "(a - zx)", "b" if real else "(b - zw)", "acc"),
+        "GEMM_MAC": product.format("a[i]", "b[j]", "sums[i][j]"),
+        "XVALUE": zero_x,
+        "WVALUE": zero_w,
+    }
+
+
+def emit_conv(node: nd.Conv, net: nd.Network, scratch: Callable[[str, int], str]) -> list[Step]:
+    """The launches of a node.
+
+    Args:
+        node: What to compute.
+        net: Types of the tensors.
+        scratch: Makes a buffer of so many float32 or int32.
+    """
+    how = algorithm_of(node)
+    if how == "library":
+        return _library(node, net, scratch)
+    if how == "direct":
+        return [_direct(node, net)]
+    return _gemm(node, net, scratch)
+
+
+def _flops(node: nd.Conv) -> float:
+    return 2.0 * _pixels(node) * node.groups * node.outputs_each * _inner(node)
+
+
+def _geometry(node: nd.Conv) -> tuple[int, ...]:
+    return (*node.size, *node.out, *node.stride, *node.pad, *node.dilate)
+
+
+def _direct(node: nd.Conv, net: nd.Network) -> Launch:
+    params, extra_args, elements = _extras(node, net)
+    body, result = render(node.expr, elements)
+    kernel = source.kernel(
+        "deconv_direct" if node.transposed else "conv_direct", "direct", **_common(node, net),
+        EXTRAS=params, SCALARS=scalar_params(node.expr), BODY="\n  ".join(body), RESULT=result,
+    )  # fmt: skip
+    items = _pixels(node) * node.groups * node.outputs_each
+    xn, _, xc, xd, xh, xw = node.x_strides
+    yn, _, yc, yd, yh, yw = node.y_strides
+    ints = (
+        items, node.outputs_each, node.depth, node.groups, *_geometry(node),
+        xn, xc, xd, xh, xw, *node.w_strides, yn, yc, yd, yh, yw, node.x_zero, node.w_zero,
+    )  # fmt: skip
+    args: tuple[Arg, ...] = (
+        Pointer(node.x), Pointer(node.w), *extra_args, Pointer(node.outputs[0]), *ints,
+    )  # fmt: skip
+    return simple_launch(
+        node, kernel, (*args, *scalar_args(node.expr)), items,
+        flops=_flops(node), algorithm="direct",
+    )  # fmt: skip
+
+
+def _store(expr: Expr, elements: list[str]) -> str:
+    body, result = render(expr, elements)
+    lines = [
+        "int ch = g * M + m;",
+        "int o = pixel + (m / $YL) * yc + m % $YL;",
+        *body,
+        f"narrow(y[o], {result});",
+    ]
+    return "\n      ".join(lines)
+
+
+def _is_checked(node: nd.Conv) -> bool:
+    """Whether a window can reach out of the image."""
+    if node.transposed or any(node.pad):
+        return True
+    return any(
+        (o - 1) * s + (k - 1) * d >= n
+        for n, o, k, s, d in zip(
+            node.size, node.out, node.kernel, node.stride, node.dilate, strict=True
+        )
+    )
+
+
+def _gemm(node: nd.Conv, net: nd.Network, scratch: Callable[[str, int], str]) -> list[Step]:
+    tile = _tile(node)
+    splits = _splits(node, tile)
+    m, p, k = node.outputs_each, _pixels(node), _inner(node)
+    part_depth = -(-k // splits)
+    step = -(-part_depth // tile.bk) * tile.bk
+    params, extra_args, elements = _extras(node, net)
+    scalars, values = scalar_params(node.expr), scalar_args(node.expr)
+    store = _store(node.expr, elements)
+    common = _common(node, net)
+    fields = {
+        **common,
+        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "TM": tile.tm, "TN": tile.tn,
+        "THREADS": tile.threads,
+        "WROW": int(node.w_strides[2] == 1 and node.w_strides[1] != 1),
+        "XROW": int(node.x_strides[2] == 1 and node.x_lanes == 1 and node.x_strides[5] != 1),
+        "CHECKED": int(_is_checked(node)),
+    }  # fmt: skip
+    y = node.outputs[0]
+    ints = (m, p, k, splits, step, *_geometry(node), *node.x_strides, *node.w_strides)
+    tail = (*node.y_strides, node.x_zero, node.w_zero)
+    grid = (-(-p // tile.bn), -(-m // tile.bm), node.groups * splits)
+    work, per = (p, m, node.groups * splits), (tile.bn, tile.bm, 1)
+    stem = f"{node.label}_{'s32' if node.accumulator == 'int' else 'f32'}_{tile.bm}x{tile.bn}"
+    if splits == 1:
+        kernel = source.kernel(stem, "gemm", **fields, EXTRAS=params, SCALARS=scalars, STORE=store)
+        args = (Pointer(node.x), Pointer(node.w), *extra_args, Pointer(y), *ints, *tail, *values)
+        return [
+            Launch(
+                node.name, kernel, grid, tile.threads, args, node.inputs, node.outputs,
+                work, per, "gemm", _flops(node),
+            )
+        ]  # fmt: skip
+    part = scratch(f"{node.name}:parts", node.groups * splits * m * p)
+    write = "y[((int)blockIdx.z * M + m) * P + px] = acc;"
+    fields["YT"] = node.accumulator
+    kernel = source.kernel(f"{stem}_split", "gemm", **fields, EXTRAS="", SCALARS="", STORE=write)
+    args = (Pointer(node.x), Pointer(node.w), Pointer(part), *ints, *tail)
+    reads = tuple(dict.fromkeys((node.x, node.w)))
+    first = Launch(
+        f"{node.name}:split", kernel, grid, tile.threads, args, reads, (part,),
+        work, per, f"gemm split {splits}", _flops(node),
+    )  # fmt: skip
+    finish = source.kernel(
+        "gemm_finish", "gemm_finish", **common, EXTRAS=params, SCALARS=scalars, STORE=store
+    )
+    items = node.groups * m * p
+    rest = (items, m, p, splits, *node.out, *node.y_strides, *values)
+    second = simple_launch(
+        node, finish, (Pointer(part), *extra_args, Pointer(y), *rest), items,
+        reads=tuple(dict.fromkeys((part, *(a.tensor for a in node.extras)))),
+    )  # fmt: skip
+    return [first, second]
+
+
+def _library(node: nd.Conv, net: nd.Network, scratch: Callable[[str, int], str]) -> list[Step]:
+    """The library's product, then the rest of the expression element by element."""
+    assert node.gemm is not None
+    g = node.gemm
+    y = node.outputs[0]
+    pair = (node.w, node.x)
+    if not node.extras and node.expr.result == ACC and net.tensors[y].ctype == "f32":
+        return [Library(node.name, g, pair, (y,))]
+    sums = scratch(f"{node.name}:product", g.batch * g.m * g.n)
+    params, extra_args, elements = _extras(node, net)
+    body, result = render(node.expr, elements)
+    kernel = source.kernel(
+        "gemm_epilogue", "gemm_epilogue", EXTRAS=params, YT=net.tensors[y].ctype,
+        SCALARS=scalar_params(node.expr), BODY="\n  ".join(body), RESULT=result,
+    )  # fmt: skip
+    items = g.batch * g.m * g.n
+    args = (Pointer(sums), *extra_args, Pointer(y), items, g.m, g.n, *scalar_args(node.expr))
+    after = simple_launch(
+        node, kernel, args, items,
+        reads=tuple(dict.fromkeys((sums, *(a.tensor for a in node.extras)))),
+    )  # fmt: skip
+    return [Library(f"{node.name}:product", g, pair, (sums,)), after]

@@ -1,0 +1,299 @@
+"""The emulated device: the same kernel sources, compiled by g++, over memory of the host.
+
+It proves kernels and plans where no GPU is: results, barriers, accesses out of bounds (every buffer
+ends at a page that cannot be touched), reads of memory that nothing wrote (it holds NaN or -1).
+Matrix products of the library are answered by numpy. It is not fast and its times mean nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import mmap
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loadrun.backends.cuda import source
+from loadrun.backends.cuda.plan import Array, Gemm, Kernel
+from mgeserial.errors import ExecutionError
+
+__all__ = ["EmulatedDevice", "compiler", "folder"]
+
+_FLAGS = (
+    "-std=c++17", "-O2", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fno-strict-aliasing",
+    "-fwrapv", "-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fno-trapping-math",
+)  # fmt: skip
+_PAGE = mmap.PAGESIZE
+_ALIGN = 16
+_POISON = 0xFF  # NaN in every floating type, -1 in integers
+_EDGE = 0xA5
+_FAULTS = {
+    2: "threads of a block do not meet at the same barrier",
+    3: "the block has too many threads",
+}
+_lock = threading.RLock()
+
+
+@functools.cache
+def compiler() -> str | None:
+    """Path of g++."""
+    return shutil.which("g++")
+
+
+@functools.cache
+def folder() -> Path:
+    """Where compiled kernels of this process are kept; removed when it ends."""
+    named = os.environ.get("LOADRUN_CUDA_EMULATED_CACHE")
+    if named:
+        Path(named).mkdir(parents=True, exist_ok=True)
+        return Path(named)
+    holder = tempfile.TemporaryDirectory(prefix="loadrun-emulated-")
+    _holders.append(holder)
+    return Path(holder.name)
+
+
+_holders: list[tempfile.TemporaryDirectory[str]] = []
+_functions: dict[str, Any] = {}
+
+
+def _header() -> str:
+    return _resource("device.h")
+
+
+def _resource(name: str) -> str:
+    found = resources.files(__package__) / "emulation" / name
+    return found.read_text(encoding="utf-8")
+
+
+def _compile(text: str, stem: str) -> Path:
+    """A library of a source text, kept by its digest."""
+    digest = hashlib.sha256("\0".join([text, *_FLAGS]).encode()).hexdigest()[:24]
+    target = folder() / f"{stem}-{digest}.so"
+    if target.exists():
+        return target
+    path = folder() / f"{stem}-{digest}-{os.getpid()}.cpp"
+    path.write_text(text, encoding="utf-8")
+    made = path.with_suffix(".tmp")
+    command = [compiler() or "g++", *_FLAGS, "-o", str(made), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    path.unlink()
+    if done.returncode:
+        raise ExecutionError(f"g++ refuses a kernel: {done.stderr[:2000]}")
+    made.replace(target)
+    return target
+
+
+@functools.cache
+def _runtime() -> ctypes.CDLL:
+    return ctypes.CDLL(str(_compile(_resource("runtime.cpp"), "runtime")), mode=ctypes.RTLD_GLOBAL)
+
+
+class _Memory:
+    """Anonymous memory with a forbidden page on both sides; the block ends where it begins."""
+
+    def __init__(self, nbytes: int, name: str) -> None:
+        self.nbytes, self.name = max(1, nbytes), name
+        size = -(-self.nbytes // _ALIGN) * _ALIGN
+        inner = -(-size // _PAGE) * _PAGE
+        self._map = mmap.mmap(-1, inner + 2 * _PAGE)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self.first, self.last = base, base + inner + 2 * _PAGE
+        self.address = base + _PAGE + inner - size
+        self._inner, self._base, self._pad = inner, base, size - self.nbytes
+        ctypes.memset(base + _PAGE, _EDGE, inner)
+        ctypes.memset(self.address, _POISON, self.nbytes)
+        self._protect(0)
+
+    def _protect(self, flags: int) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        for at in (self._base, self._base + _PAGE + self._inner):
+            if libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(_PAGE), flags):
+                raise ExecutionError("the emulated device cannot protect memory")
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether nothing was written between the block and the forbidden pages."""
+        begin = self._base + _PAGE
+        edges = (
+            _bytes(begin, self.address - begin),
+            _bytes(self.address + self.nbytes, self._pad),
+        )
+        return all((edge == _EDGE).all() for edge in edges)
+
+    def close(self) -> None:
+        self._protect(3)
+
+
+def _bytes(address: int, nbytes: int) -> Array:
+    if not nbytes:
+        return np.empty(0, np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+
+class EmulatedDevice:
+    """See the module; `guarded` gives every buffer memory of its own."""
+
+    emulated = True
+
+    def __init__(self, *, guarded: bool = True) -> None:
+        self.name = "emulated device (g++)"
+        self.guarded = guarded
+        self.launches = 0
+        self._memory: dict[int, _Memory] = {}
+        _runtime()
+
+    # -- memory
+    def allocate(self, nbytes: int, name: str = "") -> int:
+        """A block filled with ones."""
+        memory = _Memory(nbytes, name or "a buffer")
+        self._memory[memory.address] = memory
+        return memory.address
+
+    def free(self, address: int) -> None:
+        """Give a block back."""
+        self._memory.pop(address).close()
+
+    def host(self, shape: Sequence[int], dtype: str) -> Array:
+        """A plain array."""
+        return np.empty(tuple(shape), dtype)
+
+    def upload(self, address: int, array: Array) -> None:
+        """Copy into a block."""
+        ctypes.memmove(address, array.ctypes.data, array.nbytes)
+
+    def download(self, array: Array, address: int) -> None:
+        """Copy out of a block."""
+        ctypes.memmove(array.ctypes.data, address, array.nbytes)
+
+    # -- code
+    def build(self, kernels: Sequence[Kernel]) -> dict[str, Any]:
+        """Compile what no program of this process has used yet, as one library."""
+        with _lock:
+            missing = [k for k in kernels if k.name not in _functions]
+            if missing:
+                parts = [_header(), source.prelude()]
+                for kernel in sorted(missing, key=lambda k: k.name):
+                    parts += [kernel.source, f"EMULATED_ENTRY({kernel.name})"]
+                library = ctypes.CDLL(str(_compile("\n".join(parts), "kernels")))
+                for kernel in missing:
+                    function = getattr(library, f"emulated_launch_{kernel.name}")
+                    function.restype = ctypes.c_int
+                    _functions[kernel.name] = (function, kernel)
+        return {k.name: _functions[k.name] for k in kernels}
+
+    def launch(
+        self,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: int,
+        args: Sequence[np.generic],
+    ) -> None:
+        """Run a kernel to its end."""
+        call, kernel = function
+        held = [np.array([a]) for a in args]
+        pointers = (ctypes.c_void_p * max(1, len(held)))(*[a.ctypes.data for a in held])
+        shape = (ctypes.c_uint * 6)(*grid, block, 1, 1)
+        address = ctypes.c_ulonglong(0)
+        with _lock:
+            result = call(pointers, shape, int(kernel.cooperative), ctypes.byref(address))
+        self.launches += 1
+        if result == 1:
+            raise ExecutionError(
+                f"kernel {kernel.name}: access out of bounds{self._near(address.value)}"
+            )
+        if result:
+            raise ExecutionError(f"kernel {kernel.name}: {_FAULTS.get(result, result)}")
+        for memory in self._memory.values():
+            if not memory.is_intact:
+                raise ExecutionError(
+                    f"kernel {kernel.name} wrote out of the bounds of {memory.name}"
+                )
+
+    def _near(self, address: int) -> str:
+        for memory in self._memory.values():
+            if memory.first <= address < memory.last:
+                return f": byte {address - memory.address} of {memory.name} ({memory.nbytes} bytes)"
+        return f": address {address:#x} is in no buffer"
+
+    def gemm(self, spec: Gemm, a: int, b: int, c: int) -> None:
+        """Numpy's product."""
+        left = self._matrix(a, spec.batch, spec.m, spec.k, spec.transpose_a)
+        right = self._matrix(b, spec.batch, spec.k, spec.n, spec.transpose_b)
+        self.upload(c, np.ascontiguousarray(np.matmul(left, right)))
+
+    def _matrix(self, address: int, batch: int, rows: int, columns: int, turned: bool) -> Array:
+        flat = _bytes(address, 4 * batch * rows * columns).view(np.float32)
+        if turned:
+            return flat.reshape(batch, columns, rows).swapaxes(1, 2)
+        return flat.reshape(batch, rows, columns)
+
+    # -- the stream: everything is done when it is asked for
+    def capture(self, work: Callable[[], None]) -> Any:
+        """A graph is the recorded calls."""
+        recorder = _Recorder(self)
+        recorder.record(work)
+        return recorder
+
+    def replay(self, graph: Any) -> None:
+        """Run the recorded calls."""
+        graph.run()
+
+    def event(self) -> int:
+        """The time now, ns."""
+        return time.perf_counter_ns()
+
+    def elapsed_ns(self, first: Any, second: Any) -> int:
+        """Time of the host, ns."""
+        return int(second - first)
+
+    def synchronize(self) -> None:
+        """Nothing is ever pending."""
+
+    def close(self) -> None:
+        """Give all blocks back."""
+        for address in list(self._memory):
+            self.free(address)
+
+
+class _Recorder:
+    """Notes launches and products instead of running them, as a capturing stream does."""
+
+    def __init__(self, device: EmulatedDevice) -> None:
+        self._device = device
+        self._calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+
+    def record(self, work: Callable[[], None]) -> None:
+        device = self._device
+        launch, gemm = device.launch, device.gemm
+
+        def refuse(*_: Any) -> None:
+            raise ExecutionError("a copy from or to the host cannot be part of a graph")
+
+        patched: dict[str, Any] = {
+            "launch": lambda *a: self._calls.append((launch, a)),
+            "gemm": lambda *a: self._calls.append((gemm, a)),
+            "upload": refuse,
+            "download": refuse,
+            "synchronize": refuse,
+        }
+        vars(device).update(patched)
+        try:
+            work()
+        finally:
+            for name in patched:
+                del vars(device)[name]
+
+    def run(self) -> None:
+        for call, args in self._calls:
+            call(*args)

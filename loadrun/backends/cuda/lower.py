@@ -1,0 +1,323 @@
+"""From a graph to the engine's nodes: rules registered against operator records.
+
+    @lowers(SOFTMAX)
+    def softmax(low: Lowering, node: Node, call: Call) -> None: ...
+
+Rules of an operator are tried in order of registration; one that does not apply raises
+`NotApplicable` with the reason before it adds anything. An operator without a rule that applies
+runs by its reference code between device steps, and the reasons are reported. Operators whose
+inputs are all constants are computed once, here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from loadrun.backends.cuda import nodes as nd
+from loadrun.backends.cuda.expr import c_type
+from loadrun.backends.cuda.plan import Array
+from loadrun.backends.reference import run_node
+from mgeserial.dtypes import DType, DTypeEnum
+from mgeserial.ir.copying import reachable
+from mgeserial.ir.graph import Graph, Node, Value
+from mgeserial.ir.inference import Inference, call_of
+from mgeserial.ir.types import ABSENT, Call, Shape
+from mgeserial.ops.registry import OpSpec
+
+__all__ = ["Lowered", "Lowering", "NotApplicable", "Rule", "lower", "lowers", "rules"]
+
+_INPUT = "Host2DeviceCopy"
+_FOLD_LIMIT = 64 << 20  # bytes of a result that is still computed ahead
+_MOST = (1 << 31) - 1  # elements that an index of 32 bits reaches
+
+
+class NotApplicable(Exception):
+    """Why a rule does not apply to a node."""
+
+
+Function = Callable[["Lowering", Node, Call], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One way to lower an operator; `doc` is the first line of the function's docstring."""
+
+    operator: str
+    name: str
+    doc: str
+    apply: Function
+
+
+_RULES: dict[str, list[Rule]] = {}
+
+
+def lowers(*operators: OpSpec) -> Callable[[Function], Function]:
+    """Register a function as a rule for operator records."""
+
+    def note(function: Function) -> Function:
+        doc = (function.__doc__ or "").strip().splitlines()
+        for op in operators:
+            rule = Rule(op.name, function.__name__, doc[0] if doc else "", function)
+            _RULES.setdefault(op.name, []).append(rule)
+        return function
+
+    return note
+
+
+def rules() -> dict[str, list[Rule]]:
+    """All rules by operator name."""
+    from loadrun.backends.cuda import rules as _modules
+
+    _modules.load()
+    return _RULES
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A graph as a network.
+
+    Attributes:
+        network: The engine's nodes; its inputs are '' where nothing needs the graph's input.
+        fallback: Operators that run by reference code, with their number.
+        reasons: Why, one line per operator and reason.
+    """
+
+    network: nd.Network
+    fallback: dict[str, int]
+    reasons: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Lowering:
+    """The walk over a graph. Rules use its methods to read inputs and to add nodes."""
+
+    graph: Graph
+    inference: Inference
+    nodes: list[nd.Node] = field(default_factory=list)
+    tensors: dict[str, nd.TensorInfo] = field(default_factory=dict)
+    consts: dict[str, Array] = field(default_factory=dict)
+    dynamic: set[str] = field(default_factory=set)
+    _names: dict[Value, str] = field(default_factory=dict)
+    _arrays: dict[Value, Array] = field(default_factory=dict)
+    _shared: dict[tuple[str, Shape, bytes], str] = field(default_factory=dict)
+    _count: int = 0
+
+    # -- what rules may ask
+    def shape(self, value: Value) -> Shape:
+        """Static shape of a value.
+
+        Raises:
+            NotApplicable: It is not known ahead of the run, or has no or too many elements.
+        """
+        known = self.inference.types[value]
+        if not known.is_static:
+            raise NotApplicable("a shape is known only at run time")
+        if 0 in known.dims:
+            raise NotApplicable("a tensor has no elements")
+        if math.prod(known.dims) > _MOST:
+            raise NotApplicable("a tensor has more elements than 31 bits count")
+        return known.dims
+
+    def dtype(self, value: Value) -> DType:
+        """Element type of a value."""
+        return self.inference.types[value].dtype
+
+    def need_real(self, *values: Value) -> None:
+        """Raise NotApplicable for complex values."""
+        if any(self.dtype(v).kind is DTypeEnum.Complex64 for v in values):
+            raise NotApplicable("Complex64 has no kernels")
+
+    def need_float(self, *values: Value) -> None:
+        """Raise NotApplicable unless all values are of a floating type."""
+        for value in values:
+            if not self.dtype(value).is_float:
+                raise NotApplicable(f"only floating types have a kernel, got {self.dtype(value)}")
+
+    def array(self, value: Value) -> Array | None:
+        """A value that is known ahead of the run, else None."""
+        found = self._arrays.get(value)
+        return self.inference.value(value) if found is None else found
+
+    def need_array(self, value: Value, what: str) -> Array:
+        """A value that must be known ahead of the run."""
+        found = self.array(value)
+        if found is None:
+            raise NotApplicable(f"{what} is computed at run time")
+        return found
+
+    def name(self, value: Value) -> str:
+        """The network's name of a value."""
+        found = self._names.get(value)
+        if found is None:
+            array = self.need_array(value, "a value")
+            found = self.constant(array, self.dtype(value))
+            self._names[value] = found
+        return found
+
+    def access(self, value: Value, shape: Shape) -> nd.Access:
+        """A value read with numpy's broadcasting to a shape."""
+        given = self.shape(value)
+        name = self.name(value)
+        strides = nd.contiguous(given)
+        lead = len(shape) - len(given)
+        moved = tuple(0 if n == 1 else s for n, s in zip(given, strides, strict=True))
+        return nd.Access(name, (0,) * lead + moved)
+
+    # -- what rules may add
+    def unique(self, stem: str) -> str:
+        """A new name."""
+        self._count += 1
+        return f"{stem}.{self._count}"
+
+    def temp(self, shape: Shape, dtype: str = "float32", ctype: str = "f32") -> str:
+        """A new tensor."""
+        name = self.unique("t")
+        self.tensors[name] = nd.TensorInfo(shape, dtype, ctype)
+        return name
+
+    def constant(self, array: Array, dtype: DType | None = None) -> str:
+        """A constant tensor; equal ones are one."""
+        data = np.ascontiguousarray(array)
+        kind = c_type(dtype) if dtype is not None else ""
+        key = (f"{data.dtype.str}{kind}", data.shape, data.tobytes() if data.nbytes < 4096 else b"")
+        if key[2] and key in self._shared:
+            return self._shared[key]
+        name = self.unique("c")
+        self.consts[name] = data
+        ctype = kind or _plain_c(data)
+        self.tensors[name] = nd.TensorInfo(data.shape, data.dtype.name, ctype)
+        if key[2]:
+            self._shared[key] = name
+        return name
+
+    def add(self, node: nd.Node) -> None:
+        """Add a node."""
+        self.nodes.append(node)
+
+    def out(self, value: Value) -> str:
+        """The name under which a node that is being added writes a value."""
+        name = self.unique("v")
+        self._names[value] = name
+        known = self.inference.types[value]
+        ctype = c_type(known.dtype) if known.dtype.kind is not DTypeEnum.Complex64 else "c64"
+        static = known.is_static and 0 not in known.dims
+        shape = known.dims if static else ()
+        self.tensors[name] = nd.TensorInfo(shape, known.dtype.storage.name, ctype)
+        if not static:
+            self.dynamic.add(name)
+        return name
+
+    def same(self, value: Value, name: str) -> None:
+        """Let a value be a tensor that exists already (same shape and type)."""
+        self._names[value] = name
+
+    def alias(self, node: Node, value: Value, name: str) -> None:
+        """Let a value be a tensor that exists already, under the value's own shape."""
+        self.add(nd.Alias(self.label(node), (self.out(value),), name))
+
+    def label(self, node: Node) -> str:
+        """A unique name for steps of a node that a person can find again."""
+        return self.unique(node.display_name or node.op.name)
+
+
+def _plain_c(array: Array) -> str:
+    from loadrun.backends.cuda.expr import storage_c
+
+    return storage_c(array.dtype.name) if array.dtype.name != "complex64" else "c64"
+
+
+def lower(graph: Graph, inference: Inference) -> Lowered:
+    """Lower all nodes that an output needs."""
+    table = rules()
+    low = Lowering(graph, inference)
+    live = reachable(graph.outputs)
+    fallback: Counter[str] = Counter()
+    reasons: dict[str, None] = {}
+    inputs = tuple(low.out(v) if v.node in live else "" for v in graph.inputs)
+    for node in graph.nodes:
+        if node not in live or node.op.name == _INPUT:
+            continue
+        call = call_of(node, inference)
+        if _is_known(low, node) or _fold(low, node, call):
+            continue
+        reason = _apply(low, table.get(node.op.name, []), node, call)
+        if reason is not None:
+            fallback[node.op.name] += 1
+            reasons[f"{node.op.name}: {reason}"] = None
+            _on_host(low, node, call)
+    outputs = tuple(_output(low, v) for v in graph.outputs)
+    network = nd.Network(
+        tuple(low.nodes), low.tensors, low.consts, inputs, outputs, frozenset(low.dynamic)
+    )
+    return Lowered(network, dict(fallback), tuple(reasons))
+
+
+def _apply(low: Lowering, candidates: Sequence[Rule], node: Node, call: Call) -> str | None:
+    """Apply the first rule that fits; the reason when none does."""
+    reason = "no kernel yet"
+    names = dict(low._names)
+    for rule in candidates:
+        count = len(low.nodes)
+        try:
+            rule.apply(low, node, call)
+        except NotApplicable as no:
+            reason = str(no)
+            del low.nodes[count:]
+            low._names.clear()
+            low._names.update(names)
+        else:
+            return None
+    return reason
+
+
+def _is_known(low: Lowering, node: Node) -> bool:
+    """Whether inference knows all outputs (shapes and arithmetic on them)."""
+    return bool(node.outputs) and all(low.inference.value(v) is not None for v in node.outputs)
+
+
+def _fold(low: Lowering, node: Node, call: Call) -> bool:
+    """Compute a node of constants ahead of the run."""
+    op: Any = node.op
+    if not op.is_pure or op.reference is None or not node.outputs:
+        return False
+    arrays = [low.array(v) for v in node.inputs]
+    if any(a is None for a in arrays) or not _is_foldable(low, node):
+        return False
+    results = run_node(node, call, [a for a in arrays if a is not None])
+    if any(r is ABSENT for r in results):
+        return False
+    for value, result in zip(node.outputs, results, strict=True):
+        low._arrays[value] = np.ascontiguousarray(result)
+    return True
+
+
+def _is_foldable(low: Lowering, node: Node) -> bool:
+    types = [low.inference.types[v] for v in node.outputs]
+    if not all(t.is_static for t in types):
+        return False
+    if not node.inputs:
+        return bool(node.tensors)  # weights: their own size
+    return all(t.size * t.dtype.storage.itemsize <= _FOLD_LIMIT for t in types)
+
+
+def _on_host(low: Lowering, node: Node, call: Call) -> None:
+    """Run a node by its reference code."""
+    call.state.clear()
+    reads = tuple(low.name(v) for v in node.inputs)
+
+    def run(arrays: Sequence[Array]) -> Sequence[Array]:
+        return run_node(node, call, arrays)
+
+    writes = tuple(low.out(v) for v in node.outputs)
+    low.add(nd.HostCode(low.label(node), writes, reads, run))
+
+
+def _output(low: Lowering, value: Value) -> str:
+    """The tensor of an output; constants and empty values are read as they are."""
+    return low.name(value)

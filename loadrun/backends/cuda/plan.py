@@ -1,0 +1,301 @@
+"""What a program will do on the device, as data: buffers, kernels, launches.
+
+A plan is made for fixed shapes. It holds no addresses and no compiled code, so it can be printed,
+compared and checked without a device.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from loadrun.backends.cpu.arena import Lifetime
+
+__all__ = [
+    "Arg",
+    "Array",
+    "Buffer",
+    "Gemm",
+    "Host",
+    "Kernel",
+    "Launch",
+    "Library",
+    "Place",
+    "Plan",
+    "Pointer",
+    "Step",
+    "check_plan",
+    "lifetimes",
+    "segments",
+]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Place(enum.Enum):
+    """Whose memory a buffer is in."""
+
+    ARENA = "arena"  # shared with others when lifetimes do not overlap
+    INPUT = "input"  # filled before each run
+    OUTPUT = "output"  # read after each run
+    CONST = "const"  # weights and tables, uploaded once
+    HOST = "host"  # an array of the host: its shape is known at run time only
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A contiguous tensor.
+
+    Attributes:
+        name: Unique in the plan.
+        dtype: Numpy's name of the element type in storage.
+        shape: Its shape; () for a value whose shape only the run knows.
+        place: Whose memory.
+        alias: The buffer whose memory this one is, under another shape; or empty.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    place: Place
+    alias: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        """One line."""
+        shape = "x".join(map(str, self.shape)) or "?"
+        same = f" = {self.alias}" if self.alias else ""
+        return f"{self.name}: {self.dtype} {shape} {self.place.value}{same}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel's source.
+
+    Attributes:
+        name: Of its entry; it ends with a digest of the source.
+        source: CUDA C++ without the prelude.
+        cooperative: Whether its threads wait for each other.
+    """
+
+    name: str
+    source: str = field(repr=False)
+    cooperative: bool = False
+
+    @classmethod
+    def of(cls, stem: str, source: str) -> Kernel:
+        """Name a source in which the entry is called `$NAME`."""
+        digest = hashlib.sha256(source.encode()).hexdigest()[:10]
+        name = f"{stem}_{digest}"
+        text = source.replace("$NAME", name)
+        return cls(name, text, "__syncthreads" in text or "__shfl" in text)
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """An argument: the address of a buffer, `offset` bytes further."""
+
+    buffer: str
+    offset: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.buffer}+{self.offset}" if self.offset else self.buffer
+
+
+Arg = Pointer | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel applied to buffers; its last arguments are int32 and float32 scalars.
+
+    Attributes:
+        name: Unique; the operators it stands for.
+        kernel: The code.
+        grid, block: Blocks, and threads of one.
+        args: Arguments in order.
+        reads, writes: Buffers, for lifetimes.
+        work: Number of items that the grid must cover, along x, y and z.
+        per_block: Items of one block.
+        algorithm: For people.
+        flops: Operations, for reports.
+    """
+
+    name: str
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    block: int
+    args: tuple[Arg, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    work: tuple[int, int, int]
+    per_block: tuple[int, int, int]
+    algorithm: str = ""
+    flops: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """C = A B of float32 for a batch; transposed operands are stored the other way round."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    transpose_a: bool = False
+    transpose_b: bool = False
+
+    def __str__(self) -> str:
+        turned = "nt"[self.transpose_a] + "nt"[self.transpose_b]
+        return f"gemm_{turned} {self.batch}x{self.m}x{self.n}x{self.k}"
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A product of matrices by the vendor's library."""
+
+    name: str
+    gemm: Gemm
+    reads: tuple[str, str]
+    writes: tuple[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Reference code between device steps: arrays are copied down and results up."""
+
+    name: str
+    run: Callable[[Sequence[Array]], Sequence[Array]] = field(repr=False)
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+Step = Launch | Library | Host
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything needed to build a program.
+
+    Attributes:
+        buffers: By name.
+        consts: Contents of the buffers in `Place.CONST`.
+        steps: In order.
+        inputs, outputs: Buffer names in the order of the graph's; '' for an unused input.
+    """
+
+    buffers: dict[str, Buffer]
+    consts: dict[str, Array] = field(repr=False)
+    steps: tuple[Step, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def kernels(self) -> dict[str, Kernel]:
+        """All kernels by name."""
+        return {s.kernel.name: s.kernel for s in self.steps if isinstance(s, Launch)}
+
+    def root(self, name: str) -> str:
+        """The buffer whose memory a buffer is."""
+        return self.buffers[name].alias or name
+
+    def __str__(self) -> str:
+        """Buffers and steps, one a line; kernels without their digest."""
+        lines = [f"  {b}" for b in self.buffers.values() if b.place is not Place.CONST]
+        for i, step in enumerate(self.steps):
+            lines.append(f"  {i:3d} {step.name}: {describe(step)}")
+        return "\n".join(lines)
+
+
+def describe(step: Step) -> str:
+    """A step without its name, in one line."""
+    flow = f"{','.join(step.reads)} -> {','.join(step.writes)}"
+    if isinstance(step, Host):
+        return f"reference code {flow}"
+    if isinstance(step, Library):
+        return f"{step.gemm} {flow}"
+    grid = "x".join(map(str, step.grid))
+    scalars = " ".join(str(a) for a in step.args if not isinstance(a, Pointer))
+    stem = step.kernel.name.rpartition("_")[0]
+    how = f" {step.algorithm}" if step.algorithm else ""
+    return f"{stem}{how} <{grid},{step.block}> {flow} [{scalars}]"
+
+
+def segments(plan: Plan) -> list[tuple[int, int]]:
+    """Ranges of steps that run on the device without the host in between."""
+    found, begin = [], 0
+    for i, step in enumerate(plan.steps):
+        if isinstance(step, Host):
+            if i > begin:
+                found.append((begin, i))
+            begin = i + 1
+    if len(plan.steps) > begin:
+        found.append((begin, len(plan.steps)))
+    return found
+
+
+def lifetimes(plan: Plan) -> list[Lifetime]:
+    """First and last use of every buffer in the arena, in steps, aliases counted to their root."""
+    uses: dict[str, list[int]] = {}
+    for i, step in enumerate(plan.steps):
+        for name in (*step.reads, *step.writes):
+            uses.setdefault(plan.root(name), []).append(i)
+    return [
+        Lifetime(b.name, max(b.nbytes, 1), min(uses[b.name]), max(uses[b.name]))
+        for b in plan.buffers.values()
+        if b.place is Place.ARENA and not b.alias and b.name in uses
+    ]
+
+
+def check_plan(plan: Plan) -> list[str]:
+    """What is wrong with a plan; empty for a sound one.
+
+    Every launch covers its work, names exist, and every buffer is written before it is read.
+    """
+    problems: list[str] = []
+    written = {plan.root(n) for n in plan.inputs if n} | set(plan.consts)
+    names: set[str] = set()
+    for step in plan.steps:
+        if step.name in names:
+            problems.append(f"{step.name}: a second step of this name")
+        names.add(step.name)
+        unknown = [n for n in (*step.reads, *step.writes) if n not in plan.buffers]
+        if unknown:
+            problems.append(f"{step.name}: no buffer {unknown[0]}")
+            continue
+        early = [n for n in step.reads if plan.root(n) not in written]
+        problems += [f"{step.name}: reads {n} before it is written" for n in early]
+        written |= {plan.root(n) for n in step.writes}
+        if isinstance(step, Launch):
+            problems += _check_launch(plan, step)
+    problems += [
+        f"output {n} is never written" for n in plan.outputs if plan.root(n) not in written
+    ]
+    return problems
+
+
+def _check_launch(plan: Plan, step: Launch) -> list[str]:
+    problems = []
+    covered = [g * p for g, p in zip(step.grid, step.per_block, strict=True)]
+    if any(c < w for c, w in zip(covered, step.work, strict=True)):
+        problems.append(f"{step.name}: the grid covers {covered} of {step.work}")
+    if not (0 < step.grid[0] < 1 << 31 and all(0 < g < 1 << 16 for g in step.grid[1:])):
+        problems.append(f"{step.name}: no grid of a device: {step.grid}")
+    if step.block % 32 or not 0 < step.block <= 1024:
+        problems.append(f"{step.name}: no block of whole warps: {step.block}")
+    known = {*step.reads, *step.writes}
+    for arg in step.args:
+        if isinstance(arg, Pointer) and arg.buffer not in known:
+            problems.append(f"{step.name}: {arg.buffer} is neither read nor written")
+        if isinstance(arg, Pointer) and arg.offset >= max(1, plan.buffers[arg.buffer].nbytes):
+            problems.append(f"{step.name}: {arg} points behind the buffer")
+    return problems

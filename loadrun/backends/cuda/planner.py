@@ -1,0 +1,108 @@
+"""From nodes to a plan: fusion, then each node's launches in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from loadrun.backends.cuda import nodes as nd
+from loadrun.backends.cuda import source
+from loadrun.backends.cuda.emit_conv import emit_conv
+from loadrun.backends.cuda.emit_pointwise import emit_pointwise, simple_launch
+from loadrun.backends.cuda.fusion import fuse
+from loadrun.backends.cuda.plan import Array, Buffer, Host, Place, Plan, Pointer, Step
+
+__all__ = ["make_plan"]
+
+
+@dataclass(slots=True)
+class _Draft:
+    net: nd.Network
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    consts: dict[str, Array] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+
+    def add(self, name: str, place: Place, alias: str = "") -> None:
+        """Note the buffer of a tensor."""
+        info = self.net.tensors[name]
+        if name in self.net.dynamic:
+            place = Place.HOST
+        self.buffers[name] = Buffer(name, info.dtype, info.shape, place, alias)
+
+    def scratch(self, name: str, count: int) -> str:
+        """A buffer of float32 (or int32) for one node's own use."""
+        self.buffers[name] = Buffer(name, "float32", (count,), Place.ARENA)
+        return name
+
+    def need(self, name: str) -> None:
+        """Note a constant that is read."""
+        if name not in self.buffers and name in self.net.consts:
+            self.add(name, Place.CONST)
+            self.consts[name] = self.net.consts[name]
+
+    def root(self, name: str) -> str:
+        """The buffer whose memory a buffer is."""
+        return self.buffers[name].alias or name
+
+
+def make_plan(network: nd.Network) -> Plan:
+    """Plan a network."""
+    net = fuse(network)
+    draft = _Draft(net)
+    for name in net.inputs:
+        if name:
+            draft.add(name, Place.INPUT)
+    for node in net.nodes:
+        for name in node.inputs:
+            draft.need(name)
+        if isinstance(node, nd.Alias):
+            (out,) = node.outputs
+            place = draft.buffers[node.source].place
+            draft.add(out, place, draft.root(node.source))
+            continue
+        for name in node.outputs:
+            if name not in draft.buffers:
+                draft.add(name, Place.ARENA)
+        draft.steps.extend(_emit(draft, node))
+    for name in net.outputs:
+        draft.need(name)
+        _mark_output(draft, draft.root(name))
+    return Plan(draft.buffers, draft.consts, tuple(draft.steps), net.inputs, net.outputs)
+
+
+def _mark_output(draft: _Draft, root: str) -> None:
+    for name, buffer in list(draft.buffers.items()):
+        if (name == root or buffer.alias == root) and buffer.place is Place.ARENA:
+            draft.buffers[name] = Buffer(
+                name, buffer.dtype, buffer.shape, Place.OUTPUT, buffer.alias
+            )
+
+
+def _emit(draft: _Draft, node: nd.Node) -> list[Step]:
+    if isinstance(node, nd.Pointwise):
+        return list(emit_pointwise(node, draft.net))
+    if isinstance(node, nd.Conv):
+        return emit_conv(node, draft.net, draft.scratch)
+    if isinstance(node, nd.HostCode):
+        return [Host(node.name, node.run, node.reads, node.outputs)]
+    if isinstance(node, nd.Custom):
+        return [_custom(draft, node)]
+    raise AssertionError(f"no emitter for {type(node).__name__}")
+
+
+def _custom(draft: _Draft, node: nd.Custom) -> Step:
+    kernel = source.kernel(node.stem or node.template, node.template, **dict(node.fields))
+    args: list[Pointer | int | float] = []
+    for param in node.params:
+        if isinstance(param, nd.In):
+            size = np.dtype(draft.net.tensors[param.tensor].dtype).itemsize
+            args.append(Pointer(param.tensor, param.offset * size))
+        elif isinstance(param, nd.Out):
+            args.append(Pointer(param.tensor))
+        else:
+            args.append(param)
+    return simple_launch(
+        node, kernel, args, node.items,
+        per_block=node.per_block, block=node.block, flops=node.flops,
+    )  # fmt: skip

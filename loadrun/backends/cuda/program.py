@@ -1,0 +1,274 @@
+"""Build a plan into something that runs: compile, place memory, upload weights, replay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadrun.backends.cpu.arena import plan_arena
+from loadrun.backends.cuda.device import Device
+from loadrun.backends.cuda.plan import (
+    Array,
+    Host,
+    Launch,
+    Library,
+    Place,
+    Plan,
+    Pointer,
+    Step,
+    lifetimes,
+    segments,
+)
+from mgeserial.errors import ExecutionError
+
+__all__ = ["Program", "Times"]
+
+_ALIGN = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Where the time of the last run went, ns.
+
+    Attributes:
+        wall: From call to result.
+        launch: The host starting the work.
+        device: The device from the first to the last kernel, by events.
+        copy_in, copy_out: The host moving inputs and outputs, with what it waited for them.
+    """
+
+    wall: int = 0
+    launch: int = 0
+    device: int = 0
+    copy_in: int = 0
+    copy_out: int = 0
+
+
+class Program:
+    """A plan on a device.
+
+    Args:
+        plan: What to run.
+        device: Where; the program closes it.
+        record: Replay segments as graphs from the third run on.
+    """
+
+    def __init__(self, plan: Plan, device: Device, *, record: bool = True) -> None:
+        self.plan = plan
+        self.device = device
+        self.times = Times()
+        self.notes: list[str] = []
+        self._record = record
+        self._runs = 0
+        self._closed = False
+        self._addresses: dict[str, int] = {}
+        self._host: dict[str, Array] = {}
+        self._functions = device.build(list(plan.kernels().values()))
+        self.arena_bytes = self._place()
+        self.const_bytes = self._upload_consts()
+        self._pinned = {
+            name: device.host(plan.buffers[name].shape, plan.buffers[name].dtype)
+            for name in {*plan.inputs, *plan.outputs}
+            if name and self._on_device(name)
+        }
+        self._calls = [self._call(step) for step in plan.steps]
+        self._segments = segments(plan)
+        self._graphs: dict[int, object] = {}
+
+    # -- memory
+    def _on_device(self, name: str) -> bool:
+        return self.plan.buffers[name].place is not Place.HOST
+
+    def _place(self) -> int:
+        """Give buffers addresses: one arena, or a block each where the device guards them."""
+        plan, device = self.plan, self.device
+        total = 0
+        lives = lifetimes(plan)
+        if device.guarded:
+            for life in lives:
+                self._addresses[life.name] = device.allocate(life.nbytes, life.name)
+                total += life.nbytes
+        elif lives:
+            arena = plan_arena(lives, align=_ALIGN)
+            base = device.allocate(arena.nbytes, "the arena")
+            total = arena.nbytes
+            for name, offset in arena.offsets.items():
+                self._addresses[name] = base + offset
+        for buffer in plan.buffers.values():
+            own = buffer.place in (Place.INPUT, Place.OUTPUT)
+            if own and not buffer.alias and buffer.name not in self._addresses:
+                self._addresses[buffer.name] = device.allocate(buffer.nbytes, buffer.name)
+                total += buffer.nbytes
+        return total
+
+    def _upload_consts(self) -> int:
+        """Weights and tables, once."""
+        plan, device = self.plan, self.device
+        sizes = {n: max(1, a.nbytes) for n, a in plan.consts.items()}
+        if device.guarded:
+            for name, size in sizes.items():
+                self._addresses[name] = device.allocate(size, name)
+        elif sizes:
+            places, top = {}, 0
+            for name, size in sizes.items():
+                places[name] = top
+                top += -(-size // _ALIGN) * _ALIGN
+            base = device.allocate(top, "the constants")
+            for name, place in places.items():
+                self._addresses[name] = base + place
+        for name, array in plan.consts.items():
+            if array.nbytes:
+                device.upload(self._addresses[name], np.ascontiguousarray(array))
+        device.synchronize()
+        return sum(sizes.values())
+
+    def _address(self, name: str) -> int:
+        return self._addresses[self.plan.root(name)]
+
+    # -- steps
+    def _call(self, step: Step) -> tuple[object, ...] | None:
+        """Arguments of a device step, ready to be passed on."""
+        if isinstance(step, Launch):
+            args: list[np.generic] = []
+            for arg in step.args:
+                if isinstance(arg, Pointer):
+                    args.append(np.uint64(self._address(arg.buffer) + arg.offset))
+                elif isinstance(arg, float):
+                    args.append(np.float32(arg))
+                else:
+                    args.append(np.int32(arg))
+            return (self._functions[step.kernel.name], step.grid, step.block, args)
+        if isinstance(step, Library):
+            a, b = (self._address(n) for n in step.reads)
+            return (step.gemm, a, b, self._address(step.writes[0]))
+        return None
+
+    def _start(self, begin: int, end: int) -> None:
+        """Start the device steps of a segment."""
+        for k in range(begin, end):
+            call = self._calls[k]
+            assert call is not None
+            if isinstance(self.plan.steps[k], Launch):
+                self.device.launch(*call)  # type: ignore[arg-type]
+            else:
+                self.device.gemm(*call)  # type: ignore[arg-type]
+
+    def _segment(self, number: int, begin: int, end: int) -> None:
+        """Start a segment, from its graph once there is one.
+
+        The first run is direct, as libraries make their own preparations; the second records.
+        """
+        graph = self._graphs.get(number)
+        if graph is None and self._record and self._runs == 1:
+            graph = self.device.capture(lambda: self._start(begin, end))
+            if graph is None:
+                self._record = False
+                self.notes.append("launches are not replayed as a graph: the device refused")
+            else:
+                self._graphs[number] = graph
+        if graph is None:
+            self._start(begin, end)
+        else:
+            self.device.replay(graph)
+
+    def _run_host(self, step: Host) -> None:
+        """Reference code: inputs down, results up."""
+        arrays = [self._fetch(name) for name in step.reads]
+        self.device.synchronize()
+        results = step.run(arrays)
+        kept = []
+        for name, result in zip(step.writes, results, strict=True):
+            array = np.ascontiguousarray(result)
+            if not self._on_device(name):
+                self._host[name] = array
+                continue
+            buffer = self.plan.buffers[name]
+            if array.shape != buffer.shape or array.dtype != np.dtype(buffer.dtype):
+                raise ExecutionError(
+                    f"{step.name} gave {array.dtype} {array.shape}, "
+                    f"not {buffer.dtype} {buffer.shape} as planned"
+                )
+            self.device.upload(self._address(name), array)
+            kept.append(array)
+        if kept:
+            self.device.synchronize()
+
+    def _fetch(self, name: str) -> Array:
+        """A buffer as an array of the host; complete on `synchronize`."""
+        if not self._on_device(name):
+            return self._host[name]
+        const = self.plan.consts.get(name)
+        if const is not None:
+            return const
+        buffer = self.plan.buffers[name]
+        array = np.empty(buffer.shape, buffer.dtype)
+        self.device.download(array, self._address(name))
+        return array
+
+    # -- running
+    def run(self, feeds: Sequence[Array]) -> list[Array]:
+        """Outputs in order from inputs in order.
+
+        Results are in buffers that the next run overwrites.
+
+        Raises:
+            ExecutionError: The program is closed, or something went wrong on the device.
+        """
+        if self._closed:
+            raise ExecutionError("the program is closed")
+        clock = time.perf_counter_ns
+        begin = clock()
+        for name, feed in zip(self.plan.inputs, feeds, strict=True):
+            if not name:
+                continue
+            if not self._on_device(name):
+                self._host[name] = feed
+                continue
+            np.copyto(self._pinned[name], feed)
+            self.device.upload(self._address(name), self._pinned[name])
+        copied = clock()
+        first = self.device.event()
+        self._start_all()
+        last = self.device.event()
+        launched = clock()
+        results = [self._result(name) for name in self.plan.outputs]
+        self.device.synchronize()
+        end = clock()
+        self.times = Times(
+            end - begin,
+            launched - copied,
+            self.device.elapsed_ns(first, last),
+            copied - begin,
+            end - launched,
+        )
+        self._runs += 1
+        return results
+
+    def _start_all(self) -> None:
+        at = 0
+        for number, (begin, end) in enumerate(self._segments):
+            self._hosts(at, begin)
+            self._segment(number, begin, end)
+            at = end
+        self._hosts(at, len(self.plan.steps))
+
+    def _hosts(self, begin: int, end: int) -> None:
+        for step in self.plan.steps[begin:end]:
+            assert isinstance(step, Host)
+            self._run_host(step)
+
+    def _result(self, name: str) -> Array:
+        if name in self._pinned:
+            self.device.download(self._pinned[name], self._address(name))
+            return self._pinned[name]
+        return self._fetch(name)
+
+    def close(self) -> None:
+        """Free everything. Safe to call twice."""
+        if not self._closed:
+            self._closed = True
+            self._graphs.clear()
+            self.device.close()

@@ -1,0 +1,13 @@
+"""Lowering rules, one family of operators per module."""
+
+from __future__ import annotations
+
+import importlib
+
+_MODULES = ("elemwise", "multitype", "moves", "conv", "pool", "matrix", "reduce", "norm")
+
+
+def load() -> None:
+    """Import all modules, so that their rules are registered."""
+    for name in _MODULES:
+        importlib.import_module(f"{__name__}.{name}")
