@@ -42,7 +42,7 @@ def algorithm_of(draft: Draft, node: nd.Conv) -> str:
 
 def wants_planar(draft: Draft, node: nd.Conv) -> bool:
     """A convolution of few channels of a plain tensor reads NCHW."""
-    if node.spec.groups > 1 or node.spec.ic > 4:
+    if node.spec.groups > 1 or node.spec.ic > 4 or node.spec.kw > 16:
         return False
     return not draft.only_blocked(node.inputs[0])
 
@@ -63,7 +63,7 @@ def find_halos(draft: Draft) -> None:
             need = winograd.halo(node.spec, h, w, int(how[-1]))
         else:
             need = node.spec.halo(h, w)
-        if node.spec.groups == 1 and node.spec.ic <= 4 and node.inputs[0] in draft.network.inputs:
+        if node.inputs[0] in draft.network.inputs and wants_planar(draft, node):
             continue  # reads its own padded copy
         if how == "direct" and uses_bytes(draft.target, node):
             continue  # likewise

@@ -32,6 +32,11 @@ POOL_MODES = {
 }
 
 
+# Bounds on generated code: what a file asks for may cost memory in proportion, not code.
+_WIDEST = 32
+_TAPS = 1 << 20
+
+
 def conv_spec(g: Geometry) -> ConvSpec:
     """The engine's geometry of a convolution of images."""
     if len(g.sizes) != 2:
@@ -42,7 +47,18 @@ def conv_spec(g: Geometry) -> ConvSpec:
         g.window.pad,
         g.window.dilate,
     )
+    if max(kw, sh, sw, dh, dw) > _WIDEST or kh * kw * g.depth > _TAPS:
+        raise NotApplicable(f"a {kh}x{kw} filter would need too much code")
+    if _padded_bytes(g) >= 1 << 31:
+        raise NotApplicable("an image of 2 GiB or more")
     return ConvSpec(g.groups, g.outputs, g.depth, kh, kw, sh, sw, ph, pw, dh, dw)
+
+
+def _padded_bytes(g: Geometry) -> int:
+    """Largest blocked image of a convolution with its halo, in bytes."""
+    sizes = [n + 2 * p + 8 for n, p in zip(g.sizes, g.window.pad, strict=True)]
+    source = g.batch * (g.groups * g.depth + 15) * sizes[0] * sizes[1] * 4
+    return max(source, g.batch * (g.groups * g.outputs + 15) * (g.out[0] + 8) * (g.out[1] + 8) * 4)
 
 
 def _eltwise(low: Lowering, expr: Expr, inputs: tuple[str, ...], out: str) -> None:
@@ -111,6 +127,8 @@ def transposed(low: Lowering, node: Node, call: Call) -> None:
     if g.dst_shape != low.shape(diff):
         raise NotApplicable("an output that the filter does not fill")
     spec = conv_spec(g)
+    if spec.sh * spec.sw > 64:
+        raise NotApplicable(f"a stride of {spec.sh}x{spec.sw} would need too much code")
     if not deconv.suits(spec, 16):
         raise NotApplicable("groups smaller than a vector")
     weights = np.ascontiguousarray(g.kernel(low.need_array(flt, "the filter")))
@@ -131,6 +149,10 @@ def _pool(low: Lowering, node: Node, spec: PoolSpec, layout: TensorLayout) -> No
     if layout.spatial != "HW":
         raise NotApplicable("not pooling of images")
     low.shape(node.outputs[0])
+    if max(spec.kw, spec.sw) > _WIDEST:
+        spec_is_whole = layout.logical(low.shape(node.inputs[0]))[2:] == (spec.kh, spec.kw)
+        if not spec_is_whole or spec.pw:
+            raise NotApplicable(f"a window {spec.kw} wide would need too much code")
     _, _, h, w = layout.logical(low.shape(node.inputs[0]))
     if spec.ph >= spec.kh or spec.pw >= spec.kw:
         raise NotApplicable("a window lies in the padding")

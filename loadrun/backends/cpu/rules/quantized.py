@@ -309,6 +309,8 @@ def pooling(low: Lowering, node: Node, call: Call) -> None:
     n, c, h, w = layout.logical(low.shape(node.inputs[0]))
     if spec.ph >= spec.kh or spec.pw >= spec.kw:
         raise NotApplicable("a window lies in the padding")
+    if max(spec.kw, spec.sw) > 32:
+        raise NotApplicable(f"a window {spec.kw} wide would need too much code")
     oh, ow = spec.out_size(h, w)
     if (oh - 1) * spec.sh - spec.ph >= h or (ow - 1) * spec.sw - spec.pw >= w:
         raise NotApplicable("a window lies in the padding")

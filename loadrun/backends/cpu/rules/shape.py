@@ -16,6 +16,7 @@ from mgeserial.ir.types import Call
 from mgeserial.ops.indexing import SUBTENSOR
 from mgeserial.ops.shape import AXIS_ADD_REMOVE, BROADCAST, CONCAT, DIMSHUFFLE, RESHAPE, SPLIT
 
+MOST_CHANNELS = 4096  # of a channel map, whose code grows with them
 _MOST = 1 << 31  # elements of a stand-in
 
 
@@ -83,6 +84,8 @@ def _channels(
 ) -> tuple[tuple[int, int], ...] | None:
     """The channels that a view of an image keeps, if it keeps whole ones and nothing else."""
     given = low.shapes[name]
+    if max((0, *given[1:2], *shape[1:2])) > MOST_CHANNELS:
+        return None
     if len(given) != 4 or len(shape) != 4 or low.dtypes.get(name, "float32") != "float32":
         return None
     plane = given[2] * given[3]
@@ -106,7 +109,7 @@ def concat(low: Lowering, node: Node, call: Call) -> None:
     shapes = [low.shape(v) for v in node.inputs]
     names = tuple(low.name(v) for v in node.inputs)
     y = low.out(node.outputs[0])
-    image = len(shape) == 4 and axis == 1 and shape[2] * shape[3] > 1
+    image = len(shape) == 4 and axis == 1 and shape[2] * shape[3] > 1 and shape[1] <= MOST_CHANNELS
     if image and low.is_float32(*node.inputs):
         channels = tuple((k, c) for k, s in enumerate(shapes) for c in range(s[1]))
         low.add(nd.ChannelMap(low.label(node), names, (y,), channels))
