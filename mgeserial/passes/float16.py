@@ -8,7 +8,7 @@
 4. The matrix of warps and the map of Remap stay float32, and so do numbers that shapes are
    computed from: they are known ahead of a run, and float16 cannot count beyond 2048.
 5. Operators that do not take float16 work in float32 between conversions: near-misses, with what
-   they say. Images with channels last, Linspace and NMSKeep are among them.
+   they say. Images with channels last, Linspace, NMSKeep and others stay float32 by themselves.
 6. Graphs without a float32 value are left alone.
 
 Source: MegEngine 1.13.0, corpus family layout (io16xc32_*, ioc16_*), and v1.13.4
@@ -38,7 +38,12 @@ _SUMS = frozenset(
 # Inputs that stay float32 whatever the data are.
 _STAY = {"Remap": (1,), "WarpAffine": (1,), "WarpPerspective": (1,)}
 # Operators whose kernels read float32 only, though their records take what they are given.
-_FLOAT32_ONLY = frozenset({"Linspace", "NMSKeep"})
+_FLOAT32_ONLY = frozenset(
+    {
+        "DeformableConvForward", "DeformablePSROIPoolingForward", "FakeQuant", "LSQ", "Linspace",
+        "MatrixInverse", "NMSKeep", "ROIAlign", "ROIPooling", "SVD", "TQT",
+    }
+)  # fmt: skip
 _IMAGES = frozenset({"Resize", "WarpAffine", "WarpPerspective"})
 
 

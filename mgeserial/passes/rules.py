@@ -80,7 +80,8 @@ class Match:
     Attributes:
         scope: The graph of before.
         root: The last operator of the pattern.
-        inner: The other operators matched, from the root towards the inputs.
+        inner: The other operators matched, from the root towards the inputs, without those that
+            may have further users.
         named: Values of the named parts.
     """
 
@@ -169,7 +170,7 @@ class Pattern:
             if bound is not None and bound is not value:
                 return
             found = replace(found, named={**found.named, self.name: value})
-        if self.ops and value.node is not found.root:
+        if self.ops and not self.shared and value.node is not found.root:
             found = replace(found, inner=(*found.inner, value.node))
         if self.inputs is None:
             yield found
@@ -180,13 +181,6 @@ class Pattern:
         orders = [given, given[::-1]] if self.commutes and given[0] is not given[1] else [given]
         for order in orders:
             yield from _match_all(self.inputs, order, found)
-
-    def exclusive(self) -> Iterator[Pattern]:
-        """Inner operators that must have no other user."""
-        for part in self.inputs or ():
-            if part.ops and not part.shared:
-                yield part
-            yield from part.exclusive()
 
 
 def _match_all(
@@ -259,19 +253,16 @@ class Rule:
             return None, None
         reason: str | None = None
         for match in self.pattern.match(node.outputs[0], Match(scope, node)):
-            problem = _shared(match, self.pattern) or self.check(match)
+            problem = _shared(match) or self.check(match)
             if problem is None:
                 return match, None
             reason = reason or problem
         return None, reason
 
 
-def _shared(match: Match, pattern: Pattern) -> str | None:
+def _shared(match: Match) -> str | None:
     """Why inner operators cannot be taken apart: somebody else uses them."""
-    allowed = {n for p in _parts(pattern) if p.shared for n in p.ops}
     for node in match.inner:
-        if node.op.name in allowed:
-            continue
         for value in node.outputs:
             others = match.scope.uses(value) - sum(
                 user.inputs.count(value) for user in (match.root, *match.inner)
@@ -281,12 +272,6 @@ def _shared(match: Match, pattern: Pattern) -> str | None:
             if others:
                 return f"{value.display_name!r} has {others} other use{'s' * (others > 1)}"
     return None
-
-
-def _parts(pattern: Pattern) -> Iterator[Pattern]:
-    yield pattern
-    for part in pattern.inputs or ():
-        yield from _parts(part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

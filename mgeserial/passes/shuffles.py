@@ -9,7 +9,8 @@ Numbered as the tests are:
 1. nothing is moved and the shape is the same: the source.
 2. one Reshape, one Dimshuffle, or one RelayoutFormat (where the chain had one) does it.
 3. a Reshape and a Dimshuffle do it, in either order; or Reshape, Dimshuffle, Reshape.
-4. axes added and removed again: one operator of them.
+4. chains of Dimshuffle and AxisAddRemove alone are followed axis by axis, whatever the sizes: none
+   or one Dimshuffle.
 5. left alone: shapes that are not known; parts that others use, unless the whole goes away; a
    change of layout with computed shapes, which is as MegEngine writes it; and a chain without a
    constant Reshape never gets one, because that would fix the batch size.
@@ -159,18 +160,36 @@ class _Plan:
 def _as_shuffle(source: Strided, axes: Strided) -> tuple[int, ...] | None:
     """Pattern of the Dimshuffle that makes `axes` of `source`, if one does."""
     places = {_merged(axis): i for i, axis in enumerate(source) if axis}
+    # Axes of length 1 are taken in order: the batch stays the batch.
+    ones = [i for i, axis in enumerate(source) if not axis]
     pattern = []
     for axis in axes:
-        if not axis:
-            pattern.append(-1)
-            continue
-        place = places.get(_merged(axis))
+        place = places.get(_merged(axis)) if axis else (ones.pop(0) if ones else -1)
         if place is None:
             return None
         pattern.append(place)
-    used = [i for i in pattern if i >= 0]
+    used = [i for i in pattern if i >= 0 and source[i]]
     if len(used) != len(places) or len(set(used)) != len(used):
         return None
+    return tuple(pattern)
+
+
+def _composed(part: Sequence[Node], rank: int) -> tuple[int, ...] | None:
+    """Pattern of a chain of Dimshuffle and AxisAddRemove, exact for every size; None: others."""
+    pattern = list(range(rank))
+    for node in part:
+        if node.op.name == "Dimshuffle":
+            pattern = [-1 if i == -1 else pattern[i] for i in node.param.pattern]
+        elif node.op.name == "AxisAddRemove":
+            for item in node.param.desc:
+                extra = item.method == P.AxisDescMethod.ADD_1
+                axis = item.axis + (len(pattern) + extra if item.axis < 0 else 0)
+                if extra:
+                    pattern.insert(axis, -1)
+                elif len(pattern) > 1:
+                    del pattern[axis]
+        else:
+            return None
     return tuple(pattern)
 
 
@@ -225,6 +244,14 @@ def _plans(given: Shape, axes: Strided) -> Iterator[_Plan]:
     if moved:
         three = _then(_then(_reshape(inner), _shuffle(order, len(inner))), _reshape(wanted))
         yield _Plan(3, "Reshape, Dimshuffle, Reshape", three, fixes_shape=True)
+
+
+def _plain(pattern: tuple[int, ...], rank: int) -> Iterator[_Plan]:
+    """What a chain of Dimshuffle and AxisAddRemove can be instead."""
+    if pattern == tuple(range(rank)):
+        yield _Plan(0, "nothing", lambda _, x: x)
+    else:
+        yield _Plan(1, f"Dimshuffle {pattern}", _shuffle(pattern, rank))
 
 
 def _same(a: Strided | None, b: Strided) -> bool:
@@ -298,16 +325,12 @@ class ShuffleChains:
             source = part[0].inputs[0]
             freed = _freed(part, scope)
             allowed = _allowed(part, scope)
-            for plan in _plans(scope.type(source).dims, axes):
+            given = scope.type(source).dims
+            pattern = _composed(part, len(given))
+            for plan in _plans(given, axes) if pattern is None else _plain(pattern, len(given)):
                 saved = freed - plan.cost
                 if saved > 0 and allowed(plan) and (best is None or saved > best[0]):
                     best = (saved, source, plan, length)
-        if (
-            best is None
-            and len(chain) > 1
-            and all(n.op.name == "AxisAddRemove" for n in chain[-2:])
-        ):
-            return _joined_axes(chain[-2:], scope)
         return best[1:] if best is not None else None
 
 
@@ -317,17 +340,6 @@ def _is_layout_change(part: Sequence[Node], scope: Scope) -> bool:
         return False
     found = recognise(part[-1], scope)
     return found is not None and found.operators == len(part) > 1
-
-
-def _joined_axes(pair: Sequence[Node], scope: Scope) -> tuple[Value, _Plan, int] | None:
-    first, second = pair
-    if scope.uses(first.outputs[0]) > 1:
-        return None
-    record = P.AxisAddRemove(desc=(*first.param.desc, *second.param.desc))
-    plan = _Plan(
-        1, "one AxisAddRemove", lambda build, x: build.apply("AxisAddRemove", [x], (record,))[0]
-    )
-    return first.inputs[0], plan, 2
 
 
 def _is_end(node: Node, scope: Scope) -> bool:
