@@ -42,6 +42,7 @@ class CompileOptions:
         reproducible: Same bits in every run, whatever the number of threads.
         fast_run: Measure candidate algorithms on this machine.
         cache: Whether compiled code may be kept on disk.
+        verify_cache: Whether what is kept on disk is checked in full before it is used.
         policy_file: Where measured choices are kept.
         core_ids: Cores that worker threads are pinned to.
         device: Number of the device.
@@ -55,6 +56,7 @@ class CompileOptions:
     reproducible: bool = False
     fast_run: bool = False
     cache: bool = True
+    verify_cache: bool = False
     policy_file: str | None = None
     core_ids: tuple[int, ...] = ()
     device: int = 0

@@ -11,6 +11,7 @@ import numpy as np
 from loadrun.backends.base import CompileOptions, MemoryPlan, Parts, ProgramReport, StepSpans
 from loadrun.backends.cpu import jit, lower, probe, tuning
 from loadrun.backends.cpu.cache import Cache, CacheError, default_folder
+from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.program import Program
 from loadrun.backends.cpu.target import detect
 from loadrun.backends.reference import ReferenceProgram, missing_reference
@@ -35,11 +36,12 @@ class CpuProgram:
         notes: list[str] = []
         lowered = lower.lower(graph, inference)
         cache = _cache(options, notes)
+        contents = Contents(cache, verify=options.verify_cache)
         self._inputs = [k for k, name in enumerate(lowered.inputs) if name]
-        planned = tuning.plan_for(lowered.network, target, threads, options, cache)
+        planned = tuning.plan_for(lowered.network, target, threads, options, contents)
         plan = planned.plan
         notes += planned.notes
-        self._program = Program(plan, target, cache)
+        self._program = Program(plan, target, cache, contents=contents)
         if options.core_ids and (reason := probe.pin(self._program, options.core_ids)):
             notes.append(reason)
         self._labels, self._nodes = lowered.labels, graph.nodes

@@ -51,7 +51,7 @@ def default_folder() -> Path:
     return base / "loadrun" / "cpu"
 
 
-def digest(*parts: str | bytes) -> str:
+def digest(*parts: str | bytes | memoryview) -> str:
     """A key: 40 hexadecimal digits of the sha256 over the parts and their lengths."""
     state = hashlib.sha256()
     for part in parts:
@@ -72,6 +72,43 @@ def _check_private(folder: Path) -> None:
         raise CacheError(f"{folder}: the cache belongs to another user; set LOADRUN_CACHE")
     if found.st_mode & 0o022:
         raise CacheError(f"{folder}: others can write the cache; run `chmod 700 {folder}`")
+
+
+def _fill(path: Path, into: memoryview, *, check: bool) -> bool:
+    """Read an entry's content; no second copy is made, unlike with a map."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            sha = _read_header(file.read(HEADER_BYTES), os.fstat(file.fileno()).st_size, len(into))
+            at = 0
+            while at < len(into):
+                got = file.readinto(into[at:])
+                if not got:
+                    raise ValueError("it is shorter than its header says")
+                at += got
+        if check and hashlib.sha256(into).digest() != sha:
+            raise ValueError("checksum")
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, struct.error) as error:
+        _LOG.warning("cache entry ignored: %s: %s", path, error)
+        return False
+    with contextlib.suppress(OSError):
+        os.utime(path)
+    return True
+
+
+def _read_header(head: bytes, total: int, size: int | None) -> bytes:
+    """The sha256 that a header states.
+
+    Raises:
+        ValueError: The header, the file's length or the size asked for do not agree.
+        struct.error: It is too short.
+    """
+    magic, version, length, sha = _HEADER.unpack(head[: _HEADER.size])
+    wrong = magic != _MAGIC or version != 1 or total != HEADER_BYTES + length
+    if wrong or (size is not None and size != length) or not length:
+        raise ValueError("header")
+    return bytes(sha)
 
 
 @dataclass(slots=True)
@@ -106,7 +143,7 @@ class Cache:
 
         Args:
             key: From `digest`.
-            kind: `o` for an object, `w` for weights.
+            kind: `o` for an object, `w` for weights, `d` for a file's digest.
             size: Expected bytes; another size counts as absent.
         """
         found = self._open(key, kind, size, check=True)
@@ -124,18 +161,24 @@ class Cache:
         self.hits, self.misses = self.hits + (found is not None), self.misses + (found is None)
         return found
 
+    def read_into(self, key: str, kind: str, into: memoryview, *, check: bool = False) -> bool:
+        """Fill a buffer with an entry of exactly its size; False, maybe half filled, without one.
+
+        The header and the size are always checked, the sha256 on request.
+        """
+        path = self._path(key, kind)
+        done = path is not None and _fill(path, into, check=check)
+        self.hits, self.misses = self.hits + done, self.misses + (not done)
+        return done
+
     def _open(self, key: str, kind: str, size: int | None, *, check: bool) -> memoryview | None:
         path = self._path(key, kind)
         if path is None:
             return None
         try:
             with path.open("rb") as file:
-                head = file.read(_HEADER.size)
-                magic, version, length, sha = _HEADER.unpack(head)
                 total = os.fstat(file.fileno()).st_size
-                wrong = magic != _MAGIC or version != 1 or total != HEADER_BYTES + length
-                if wrong or (size is not None and size != length) or not length:
-                    raise ValueError("header")
+                sha = _read_header(file.read(_HEADER.size), total, size)
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         except FileNotFoundError:
             return None

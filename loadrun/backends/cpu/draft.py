@@ -6,13 +6,15 @@ halos. A form that is asked for and does not exist yet is made by a copy step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.cache import digest
+from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.kernels import copy, relayout
 from loadrun.backends.cpu.layout import Halo, Image, blocked, plain, planar
 from loadrun.backends.cpu.plan import (
@@ -27,6 +29,9 @@ from loadrun.backends.cpu.plan import (
     Step,
 )
 from loadrun.backends.cpu.target import Target
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +82,16 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class Draft:
-    """The plan so far. `by_rows`: the node being emitted is part of a band."""
+    """The plan so far.
+
+    `contents` gives the keys of constants; `by_rows`: the node being emitted is part of a band.
+    """
 
     network: nd.Network
     target: Target
     threads: int
     options: Options
+    contents: Contents
     buffers: dict[str, Buffer] = field(default_factory=dict)
     consts: dict[str, Const] = field(default_factory=dict)
     steps: list[Step | HostStep] = field(default_factory=list)
@@ -90,6 +99,15 @@ class Draft:
     halos: dict[str, Halo] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
     by_rows: bool = False
+    made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    def once(self, make: Callable[_P, _T], *args: _P.args, **options: _P.kwargs) -> _T:
+        """`make(...)`, made once: layers of equal geometry share one kernel's object."""
+        key = (make, args, tuple(options.items()))
+        if key not in self.made:
+            self.made[key] = make(*args, **options)
+        found: _T = self.made[key]
+        return found
 
     # -- buffers
     def add_buffer(self, buffer: Buffer) -> str:
@@ -219,10 +237,24 @@ class Draft:
         self.consts[name] = Const(nbytes, make, key)
         return self.add_buffer(Buffer(name, nbytes, Place.CONST, (nbytes,), "uint8"))
 
+    def packed_const(
+        self,
+        name: str,
+        nbytes: int,
+        node: nd.Conv | nd.Dense,
+        pack: Callable[[Array], Array],
+        how: str,
+    ) -> str:
+        """A constant buffer with a node's packed weights; `how` names the packing."""
+        parts = [self.contents.key(node.weights)]
+        parts += [] if node.scale is None else [self.contents.key(node.scale)]
+        key = digest(how, *parts) if all(parts) else ""
+        return self.const(name, nbytes, lambda: pack(nd.filters(node)), key)
+
     def array_const(self, name: str, array: Array) -> str:
         """A constant buffer with the contents of an array."""
         data = np.ascontiguousarray(array)
-        return self.const(name, data.nbytes, lambda: data, digest(data.tobytes()))
+        return self.const(name, data.nbytes, lambda: data, self.contents.key(data))
 
     # -- steps
     def step(

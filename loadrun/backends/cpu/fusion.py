@@ -10,7 +10,7 @@ import numpy as np
 from loadrun.backends.cpu import expr as ex
 from loadrun.backends.cpu.expr import Expr, Op
 from loadrun.backends.cpu.kernels.common import IDENTITY
-from loadrun.backends.cpu.nodes import Conv, Dense, Eltwise, Network, Node, TransposedConv
+from loadrun.backends.cpu.nodes import Conv, Dense, Eltwise, Network, Node
 from loadrun.backends.cpu.plan import Array
 
 _MOST_INPUTS = 6
@@ -238,15 +238,11 @@ def _affine(
 
 def _scaled(host: Conv | Dense, scale: Array, shift: Array) -> Conv | Dense:
     """The same operator followed by scale and shift per output channel."""
-    weights = host.weights.astype(np.float64)
-    if isinstance(host, TransposedConv):
-        weights = weights * scale.reshape(host.spec.groups, 1, host.spec.ic, 1, 1)
-    elif isinstance(host, Conv):
-        weights = weights * scale.reshape(host.spec.groups, host.spec.oc, 1, 1, 1)
-    else:
-        weights = weights * scale
     bias = shift if host.bias is None else host.bias.astype(np.float64) * scale + shift
-    return replace(host, weights=weights.astype(np.float32), bias=bias.astype(np.float32))
+    host = replace(host, bias=bias.astype(np.float32))
+    if (scale == 1).all():
+        return host
+    return replace(host, scale=scale if host.scale is None else host.scale * scale)
 
 
 def _fuse_epilogue(work: _Work, index: _Index, position: int, node: Eltwise) -> None:

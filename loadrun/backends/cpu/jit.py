@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from loadrun.backends.cpu import llvm
 from loadrun.backends.cpu.cache import Cache, digest
 from loadrun.backends.cpu.target import Target
+from mgeserial._version import __version__
 
-CODE_VERSION = "1"  # change when kernels keep their IR text but not their meaning
+
+@functools.cache
+def code_version() -> str:
+    """A text that changes with the code that packs weights or chooses how they are read.
+
+    Objects need none: their keys hold the text that they were compiled from.
+    """
+    here = Path(__file__).parent
+    files = sorted([*here.glob("*.py"), *here.glob("kernels/*.py")])
+    parts = [f.read_bytes() for f in files]  # none in a zipped package: then the version tells
+    return digest(__version__, *parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +61,7 @@ def build(
     begin = time.perf_counter()
 
     def one(text: str) -> tuple[bytes, bool]:
-        key = digest(text, target.key(), CODE_VERSION)
+        key = digest(text, target.key())
         found = cache.read(key, "o")
         if found is not None:
             return found, True

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from loadrun.backends.cpu.expr import Expr
 from loadrun.backends.cpu.kernels.common import IDENTITY, Epilogue
 from loadrun.backends.cpu.kernels.conv import ConvSpec
@@ -39,6 +41,7 @@ class Conv(Node):
         epilogue: Fused operations.
         exact: All numbers are whole and every sum is below 2**24, so that float32 is exact; no
             algorithm or rewriting may leave the whole numbers.
+        scale: Factor of each output channel (float64) that packing applies to the weights.
         byte: Inputs and weights are whole numbers in -128..127 (then sums are exact in i32 where
             the target has byte products, whatever their size).
     """
@@ -49,6 +52,7 @@ class Conv(Node):
     epilogue: Epilogue = IDENTITY
     exact: bool = False
     byte: bool = False
+    scale: Array | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +88,30 @@ class Eltwise(Node):
 class Dense(Node):
     """inputs[0] (m, k) times weights (k, n), plus bias (n,), then an epilogue.
 
-    An epilogue of two inputs takes inputs[1], of the output's shape. `exact` is as in Conv.
+    An epilogue of two inputs takes inputs[1], of the output's shape. `exact` and `scale` are as in
+    Conv.
     """
 
     weights: Array = field(repr=False)
     bias: Array | None = field(default=None, repr=False)
     epilogue: Epilogue = IDENTITY
     exact: bool = False
+    scale: Array | None = field(default=None, repr=False)
+
+
+def filters(node: Conv | Dense) -> Array:
+    """The weights with their scale, float32, in the shape of `weights`."""
+    if node.scale is None:
+        return node.weights
+    spec = node.spec if isinstance(node, Conv) else None
+    if spec is None:
+        factor = node.scale
+    elif isinstance(node, TransposedConv):
+        factor = node.scale.reshape(spec.groups, 1, spec.ic, 1, 1)
+    else:
+        factor = node.scale.reshape(spec.groups, spec.oc, 1, 1, 1)
+    scaled: Array = (node.weights * factor).astype(np.float32)
+    return scaled
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from loadrun.backends.cpu import banding, fusion, steps_array, steps_conv
 from loadrun.backends.cpu import nodes as nd
+from loadrun.backends.cpu.cache import Cache
+from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.draft import Draft, Options
 from loadrun.backends.cpu.plan import Place, Plan, Step
 from loadrun.backends.cpu.target import Target
@@ -35,10 +37,19 @@ _EMIT: dict[type[nd.Node], Callable[[Draft, nd.Node], None]] = {
 
 
 def make_plan(
-    network: nd.Network, target: Target, *, threads: int, options: Options | None = None
+    network: nd.Network,
+    target: Target,
+    *,
+    threads: int,
+    options: Options | None = None,
+    contents: Contents | None = None,
 ) -> Plan:
-    """Plan a network for a target and a number of threads."""
-    draft = Draft(fusion.fuse(network), target, threads, options or Options())
+    """Plan a network for a target and a number of threads.
+
+    Without `contents` constants get no keys, so packed weights are not kept.
+    """
+    contents = contents or Contents(Cache(None))
+    draft = Draft(fusion.fuse(network), target, threads, options or Options(), contents)
     steps_conv.find_halos(draft)
     for name in draft.network.inputs:
         if name in network.shapes:  # others stay with Python

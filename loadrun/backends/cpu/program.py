@@ -6,13 +6,14 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from loadrun.backends.cpu import jit, schedule
 from loadrun.backends.cpu.arena import ArenaPlan, Lifetime, plan_arena
 from loadrun.backends.cpu.cache import Cache, digest
+from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.memory import Block
 from loadrun.backends.cpu.plan import Array, HostStep, Place, Plan, Step
 from loadrun.backends.cpu.runtime import Call, Team
@@ -78,7 +79,13 @@ class Program:
     """
 
     def __init__(
-        self, plan: Plan, target: Target, cache: Cache, *, jobs: int | None = None
+        self,
+        plan: Plan,
+        target: Target,
+        cache: Cache,
+        *,
+        jobs: int | None = None,
+        contents: Contents | None = None,
     ) -> None:
         """Compile and load.
 
@@ -87,6 +94,7 @@ class Program:
             target: Instruction set; the plan was made for it.
             cache: Objects and packed weights.
             jobs: Compiling threads.
+            contents: What gave the plan's constants their keys.
         """
         begin = time.perf_counter()
         self.plan = plan
@@ -98,7 +106,7 @@ class Program:
             self._bases[name] = self._arena.address + offset
             self._views[name] = self._arena.array(offset, plan.buffers[name].nbytes)
         packing = time.perf_counter()
-        cached = self._load_consts(cache, jobs)
+        cached = self._load_consts(cache, jobs, contents)
         packed = time.perf_counter()
         modules = {s.kernel.name: s.kernel.ir for s in plan.steps if isinstance(s, Step)}
         self._image, compiled = jit.build(modules, target, cache, jobs=jobs)
@@ -122,28 +130,31 @@ class Program:
             self._consts.nbytes,
         )
 
-    def _load_consts(self, cache: Cache, jobs: int | None) -> bool:
-        """Fill the block of constants from the cache or by packing; True if from the cache."""
+    def _load_consts(self, cache: Cache, jobs: int | None, contents: Contents | None) -> bool:
+        """Fill the block of constants from the cache or by packing; True if from the cache.
+
+        What they were made from is let go.
+        """
+        consts = self.plan.consts
+        self.plan = replace(self.plan, consts={})
         offsets, top = {}, 0
-        for name, const in self.plan.consts.items():
+        for name, const in consts.items():
             offsets[name] = top
             top += -(-const.nbytes // _ALIGN) * _ALIGN
         self._consts = Block(top + _GUARD)
         for name, offset in offsets.items():
             self._bases[name] = self._consts.address + offset
-            self._views[name] = self._consts.array(offset, self.plan.consts[name].nbytes)
+            self._views[name] = self._consts.array(offset, consts[name].nbytes)
         whole = self._consts.array(0, top)
-        keys = [c.key for c in self.plan.consts.values()]
+        keys = [c.key for c in consts.values()]
         cacheable = top >= 1 << 20 and all(keys) and cache.folder is not None
-        key = digest("weights", jit.CODE_VERSION, *keys) if cacheable else ""
-        if key:
-            found = cache.map(key, "w", size=top)
-            if found is not None:
-                whole[:] = np.frombuffer(found, np.uint8)
-                return True
+        key = digest("weights", jit.code_version(), *keys) if cacheable else ""
+        verify = contents is not None and contents.verify
+        if key and cache.read_into(key, "w", whole.data, check=verify):
+            return True
 
         def pack(name: str) -> None:
-            const = self.plan.consts[name]
+            const = consts[name]
             data = np.ascontiguousarray(const.make())
             if data.nbytes != const.nbytes:
                 raise AssertionError(f"{name}: {data.nbytes} bytes made, {const.nbytes} planned")
@@ -152,8 +163,8 @@ class Program:
 
         # Copies of large arrays run outside the interpreter's lock.
         with ThreadPoolExecutor(jobs or min(jit.processors(), 8)) as pool:
-            list(pool.map(pack, self.plan.consts))
-        if key:
+            list(pool.map(pack, consts))
+        if key and (contents is None or contents.unchanged()):
             cache.write(key, "w", whole.data)
         return False
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from loadrun.backends.cpu import nodes as nd
-from loadrun.backends.cpu.cache import digest
 from loadrun.backends.cpu.draft import Draft, contiguous
 from loadrun.backends.cpu.kernels import cast, conv, elementwise, matmul, rowwise
 from loadrun.backends.cpu.layout import plain
@@ -81,9 +80,7 @@ def emit_dense(draft: Draft, node: nd.Node) -> None:
     m, k = draft.network.shapes[node.inputs[0]]
     n = node.weights.shape[1]
     code = matmul.Dense(m, k, n, node.epilogue, draft.target, threads=draft.threads)
-    weights = node.weights
-    key = digest(code.kernel.name, weights.tobytes())
-    w = draft.const(f"{node.name}:w", code.packed_bytes, lambda: code.pack(weights), key)
+    w = draft.packed_const(f"{node.name}:w", code.packed_bytes, node, code.pack, code.kernel.name)
     b = draft.array_const(f"{node.name}:bias", conv.pad_bias(node.bias, n, draft.target.lanes))
     taps = draft.array_const(f"{node.name}:taps", code.taps)
     reads = (x, operand) if operand else (x,)

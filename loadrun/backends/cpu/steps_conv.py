@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 from loadrun.backends.cpu import nodes as nd
-from loadrun.backends.cpu.cache import digest
 from loadrun.backends.cpu.draft import Draft, Options
 from loadrun.backends.cpu.kernels import conv, copy, deconv, depthwise, pool, winograd
 from loadrun.backends.cpu.kernels.conv import ConvSpec, DirectConv
@@ -91,8 +90,16 @@ def emit_conv(draft: Draft, node: nd.Node) -> None:
     code: _Code
     extra: tuple[str, ...] = ()
     if how == "depthwise":
-        code = depthwise.DepthwiseConv(
-            spec, xi, yi, ri, node.epilogue, t, threads=draft.threads, by_rows=draft.by_rows
+        code = draft.once(
+            depthwise.DepthwiseConv,
+            spec,
+            xi,
+            yi,
+            ri,
+            node.epilogue,
+            t,
+            threads=draft.threads,
+            by_rows=draft.by_rows,
         )
     elif how.startswith("winograd"):
         code = _winograd(draft, node, xi, yi, ri, int(how[-1]))
@@ -100,16 +107,23 @@ def emit_conv(draft: Draft, node: nd.Node) -> None:
             extra = (draft.add_scratch(f"{node.name}:v", code.shared),)
     else:
         by_rows = draft.by_rows and not dot
-        code = DirectConv(
-            spec, xi, yi, ri, node.epilogue, t, threads=draft.threads, by_rows=by_rows, dot=dot
+        code = draft.once(
+            DirectConv,
+            spec,
+            xi,
+            yi,
+            ri,
+            node.epilogue,
+            t,
+            threads=draft.threads,
+            by_rows=by_rows,
+            dot=dot,
         )
-    weights = node.weights
-    pack = code.pack
-    key = digest(how, code.kernel.name, weights.tobytes())
     size = _packed_bytes(code, spec, t)
-    consts = [draft.const(f"{node.name}:w", size, lambda: pack(weights), key)]
+    packing = f"{how} {code.kernel.name}"
+    consts = [draft.packed_const(f"{node.name}:w", size, node, code.pack, packing)]
     if dot and isinstance(code, DirectConv):
-        padded = code.byte_bias(weights, node.bias)
+        padded = code.byte_bias(node.weights, node.bias)
     else:
         padded = conv.pad_bias(node.bias, spec.groups * spec.oc, t.lanes)
     consts.append(draft.array_const(f"{node.name}:bias", padded))
@@ -151,8 +165,16 @@ def _winograd(
     tiles = -(-y.h // m) * -(-y.w // m)
     v_bytes = 4 * points * node.spec.ic * tiles
     by_rows = u_bytes <= draft.target.l2 * 0.75 or v_bytes > 2 * draft.target.l2
-    return winograd.WinogradConv(
-        node.spec, x, y, res, node.epilogue, draft.target, m=m, by_rows=by_rows
+    return draft.once(
+        winograd.WinogradConv,
+        node.spec,
+        x,
+        y,
+        res,
+        node.epilogue,
+        draft.target,
+        m=m,
+        by_rows=by_rows,
     )
 
 
@@ -165,17 +187,17 @@ def emit_transposed(draft: Draft, node: nd.Node) -> None:
     operand = draft.need_blocked(node.inputs[1]) if len(node.inputs) > 1 else ""
     y = draft.add_blocked(node.outputs[0])
     ri = draft.image(operand) if operand else None
-    code = deconv.TransposedConv(spec, draft.image(x), draft.image(y), ri, node.epilogue, t)
-    weights = node.weights
+    code = draft.once(
+        deconv.TransposedConv, spec, draft.image(x), draft.image(y), ri, node.epilogue, t
+    )
     padded = conv.pad_bias(node.bias, spec.groups * spec.ic, t.lanes)
     bias = draft.array_const(f"{node.name}:bias", padded)
     reads = (x, operand) if operand else (x,)
     flops = 2.0 * n * spec.groups * spec.oc * spec.ic * spec.kh * spec.kw * h * w
     for k, part in enumerate(code.parts):
-        key = digest("deconv", str(k), part.kernel.name, weights.tobytes())
-        w_name = draft.const(
-            f"{node.name}:w{k}", part.packed_bytes, functools.partial(code.pack, part, weights), key
-        )
+        packing = f"deconv {k} {part.kernel.name}"
+        pack = functools.partial(code.pack, part)
+        w_name = draft.packed_const(f"{node.name}:w{k}", part.packed_bytes, node, pack, packing)
         taps = draft.array_const(f"{node.name}:taps{k}", part.taps)
         args = (x, w_name, bias, y, operand or y, taps)
         share = flops / len(code.parts)
@@ -187,7 +209,7 @@ def emit_pooling(draft: Draft, node: nd.Node) -> None:
     assert isinstance(node, nd.Pooling)
     x = draft.need_blocked(node.inputs[0])
     y = draft.add_blocked(node.outputs[0])
-    code = pool.Pool(node.spec, draft.image(x), draft.image(y), draft.target)
+    code = draft.once(pool.Pool, node.spec, draft.image(x), draft.image(y), draft.target)
     draft.step(node.name, code.kernel, (x, y), (x,), (y,), "pool", rows=code.rows)
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from loadrun.backends.base import CompileOptions
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu import probe
-from loadrun.backends.cpu.cache import Cache, digest
+from loadrun.backends.cpu.cache import digest
+from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.draft import Options
 from loadrun.backends.cpu.plan import Array, Plan
 from loadrun.backends.cpu.planner import make_plan
@@ -51,9 +52,13 @@ class Planned:
 
 
 def plan_for(
-    network: nd.Network, target: Target, threads: int, options: CompileOptions, cache: Cache
+    network: nd.Network,
+    target: Target,
+    threads: int,
+    options: CompileOptions,
+    contents: Contents,
 ) -> Planned:
-    """Plan a network as the options ask for.
+    """Plan a network as the options ask for; `contents` gives the keys of its constants.
 
     Raises:
         UnsupportedError: No candidate fits the limit of scratch memory.
@@ -64,7 +69,7 @@ def plan_for(
     scratch: list[int] = []
     measured = options.fast_run and not options.reproducible
     for name, choice in CANDIDATES.items():
-        plan = make_plan(network, target, threads=threads, options=choice)
+        plan = make_plan(network, target, threads=threads, options=choice, contents=contents)
         scratch.append(probe.workspace(plan))
         if limit is None or scratch[-1] <= limit:
             plans[name] = plan if options.memory_plan else probe.unshared(plan)
@@ -80,7 +85,7 @@ def plan_for(
     key = digest(target.key(), str(threads), *(str(p) for p in plans.values()))
     name, note = found.get(key, ""), "algorithms of the policy file"
     if name not in plans and measured:
-        name, note = _fastest(plans, network, target, cache, options)
+        name, note = _fastest(plans, network, target, contents, options)
         if options.policy_file:
             write_atomic(options.policy_file, _document({**found, key: name}).encode("ascii"))
     if name not in plans:
@@ -116,7 +121,7 @@ def _fastest(
     plans: dict[str, Plan],
     network: nd.Network,
     target: Target,
-    cache: Cache,
+    contents: Contents,
     options: CompileOptions,
 ) -> tuple[str, str]:
     """Time each plan, in turns; the one of the least median."""
@@ -130,7 +135,7 @@ def _fastest(
                 options.progress("fast run", done, len(plans))
             twin = same.setdefault(str(plan), name)
             if twin == name:
-                built[name] = Program(plan, target, cache)
+                built[name] = Program(plan, target, contents.cache, contents=contents)
         until = time.perf_counter() + _LEAST_S
         while len(next(iter(times.values()))) < _ROUNDS or time.perf_counter() < until:
             for name, program in built.items():

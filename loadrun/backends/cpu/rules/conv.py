@@ -75,7 +75,7 @@ def _convolve(low: Lowering, node: Node, call: Call) -> tuple[str, Geometry]:
     weights = np.asarray(g.kernel(low.need_array(node.inputs[1], "the filter")))
     y = low.temp((g.batch, g.groups * g.outputs, *g.out))
     x = low.image(node.inputs[0], g.src)
-    low.add(nd.Conv(low.label(node), (x,), (y,), spec, np.ascontiguousarray(weights)))
+    low.add(nd.Conv(low.label(node), (x,), (y,), spec, weights))
     return y, g
 
 
@@ -131,7 +131,7 @@ def transposed(low: Lowering, node: Node, call: Call) -> None:
         raise NotApplicable(f"a stride of {spec.sh}x{spec.sw} would need too much code")
     if not deconv.suits(spec, 16):
         raise NotApplicable("groups smaller than a vector")
-    weights = np.ascontiguousarray(g.kernel(low.need_array(flt, "the filter")))
+    weights = np.asarray(g.kernel(low.need_array(flt, "the filter")))
     x = low.image(diff, g.dst)
     out = low.out_image(y, g.src)
     low.add(nd.TransposedConv(low.label(node), (x,), (out,), spec, weights))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.draft import contiguous
 from loadrun.backends.cpu.lower import Lowering, NotApplicable, lowers
@@ -36,7 +34,7 @@ def constant_right(low: Lowering, node: Node, call: Call) -> None:
         raise NotApplicable(f"format {p.format}")
     low.shape(node.outputs[0])
     weights = low.need_array(node.inputs[1], "the right operand")
-    weights = np.ascontiguousarray(weights.T if p.transposeB else weights)
+    weights = weights.T if p.transposeB else weights  # a view: packing reads it
     x = _left(low, node.inputs[0], p.transposeA)
     y = low.out(node.outputs[0])
     low.add(nd.Dense(low.label(node), (x,), (y,), weights))
