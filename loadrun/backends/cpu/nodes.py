@@ -171,6 +171,16 @@ class Upsample(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Resample(Node):
+    """An image mixed along rows and columns: (out, taps) indices of inputs, and their weights."""
+
+    rows: Array = field(repr=False)
+    columns: Array = field(repr=False)
+    row_weights: Array = field(repr=False)
+    column_weights: Array = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Reduce(Node):
     """Reduction of (outer, n, inner) to (outer, inner); modes of kernels.rowwise.FOLDS."""
 

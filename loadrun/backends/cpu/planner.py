@@ -28,6 +28,7 @@ _EMIT: dict[type[nd.Node], Callable[[Draft, nd.Node], None]] = {
     nd.MatMul: steps_array.emit_matmul,
     nd.Pooling: steps_conv.emit_pooling,
     nd.Reduce: steps_array.emit_reduce,
+    nd.Resample: steps_conv.emit_resample,
     nd.Reshape: steps_array.emit_reshape,
     nd.Softmax: steps_array.emit_softmax,
     nd.TransposedConv: steps_conv.emit_transposed,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 
+import numpy as np
+
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.draft import Draft, Options
-from loadrun.backends.cpu.kernels import conv, copy, deconv, depthwise, pool, winograd
+from loadrun.backends.cpu.kernels import conv, copy, deconv, depthwise, pool, resample, winograd
 from loadrun.backends.cpu.kernels.conv import ConvSpec, DirectConv
 from loadrun.backends.cpu.layout import Halo, Image
 from loadrun.backends.cpu.target import Target
@@ -239,3 +241,20 @@ def emit_upsample(draft: Draft, node: nd.Node) -> None:
     y = draft.add_blocked(node.outputs[0])
     kernel, rows = copy.upsample(draft.image(x), draft.image(y), node.factor, draft.target)
     draft.step(node.name, kernel, (x, y), (x,), (y,), "upsample", rows=rows)
+
+
+def emit_resample(draft: Draft, node: nd.Node) -> None:
+    """An image resized by tables of indices and weights."""
+    assert isinstance(node, nd.Resample)
+    x = draft.need_blocked(node.inputs[0])
+    y = draft.add_blocked(node.outputs[0])
+    xi, yi = draft.image(x), draft.image(y)
+    tables = [
+        draft.array_const(f"{node.name}:rows", (node.rows * xi.row).astype(np.int32)),
+        draft.array_const(f"{node.name}:columns", (node.columns * xi.pixel).astype(np.int32)),
+        draft.array_const(f"{node.name}:row_weights", node.row_weights),
+        draft.array_const(f"{node.name}:column_weights", node.column_weights),
+    ]
+    taps = (node.rows.shape[1], node.columns.shape[1])
+    kernel = resample.resample(xi, yi, taps, draft.target)
+    draft.step(node.name, kernel, (x, y, *tables), (x,), (y,), "resize")

@@ -477,6 +477,12 @@ def _matmul(node: nd.MatMul, args: list[Array]) -> Array:
     return a @ (b.transpose(0, 2, 1) if node.transposed else b)
 
 
+def _resample(node: nd.Resample, args: list[Array]) -> Array:
+    x = args[0]
+    x = sum(x[:, :, r] * w[:, None] for r, w in zip(node.rows.T, node.row_weights.T, strict=True))
+    return sum(x[..., c] * w for c, w in zip(node.columns.T, node.column_weights.T, strict=True))
+
+
 def _channel_map(node: nd.ChannelMap, args: list[Array]) -> Array:
     return np.stack([args[s][:, c] for s, c in node.channels], axis=1)
 
@@ -494,6 +500,7 @@ _MEANING: dict[type[nd.Node], Callable[..., Array]] = {
     nd.MatMul: _matmul,
     nd.Join: lambda node, a: np.concatenate(a, axis=node.axis),
     nd.ChannelMap: _channel_map,
+    nd.Resample: _resample,
     nd.Upsample: lambda node, a: a[0].repeat(node.factor, 2).repeat(node.factor, 3),
     nd.Host: lambda node, a: tuple(node.run(a)),
 }

@@ -201,3 +201,20 @@ def test_byte_convolution_is_exact(case: tuple[int, ...], level: str) -> None:
     got = program.run([x])[0]
     program.close()
     np.testing.assert_array_equal(got, evaluate(net, x)[0].astype(np.float32))
+
+
+@pytest.mark.parametrize("level", RUNNABLE)
+@pytest.mark.parametrize("taps", [1, 2])
+def test_resampling(taps: int, level: str) -> None:
+    b = Builder((2, 20, 5, 7))
+    out = (9, 4)
+    rows, columns = (
+        b.rng.integers(0, s, (o, taps)).astype(np.int32) for o, s in zip(out, (5, 7), strict=True)
+    )
+    ones = taps == 1
+    wr, wc = (
+        np.ones((o, 1), np.float32) if ones else b.rng.random((o, taps)).astype(np.float32)
+        for o in out
+    )
+    y = b.add((2, 20, *out), lambda a, o: nd.Resample(a, ("x",), (o,), rows, columns, wr, wc))
+    check(b.network(b.conv(y, 16, 3, 1, 1)), level=level, threads=2)
