@@ -11,7 +11,14 @@ from typing import Any
 
 from mgeserial._version import __version__
 
-__all__ = ["environment", "file_sha256", "peak_memory_bytes", "versions"]
+__all__ = [
+    "environment",
+    "file_sha256",
+    "frequency_governor",
+    "peak_memory_bytes",
+    "usable_cores",
+    "versions",
+]
 
 
 def versions() -> str:
@@ -55,15 +62,36 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "usable_cores": usable_cores(),
         "cpu_quota_cores": _cpu_quota(),
-        "frequency_governor": _line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "frequency_governor": frequency_governor(),
         "load_average_1min": load,
+        "llvmlite": _installed("llvmlite"),
+        "memory_limit_bytes": _memory_limit(),
     }
+
+
+def frequency_governor() -> str | None:
+    """How the system chooses the clock frequency; None where it does not say."""
+    return _line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
 def _line(path: str) -> str | None:
     with contextlib.suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
         return file.readline().strip()
     return None
+
+
+def _installed(package: str) -> str | None:
+    from importlib import metadata
+
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return None
+
+
+def _memory_limit() -> int | None:
+    """Bytes that the control group grants (cgroup v2); None: no limit known."""
+    text = _line("/sys/fs/cgroup/memory.max") or ""
+    return int(text) if text.isdigit() else None
 
 
 def _cpu_model() -> str | None:

@@ -14,8 +14,9 @@ from typing import Protocol
 
 from loadrun.asserts import AssertFailure
 from loadrun.inputs import EXPECT, RANDOM, Feeds, resolve_inputs
-from loadrun.measure import OnSample, Phase, Sample, Warmup
+from loadrun.measure import OnSample, Pacing, Phase, Sample, Warmup
 from loadrun.stats import Stats
+from loadrun.trust import Noise, NoiseProbe
 from mgeserial.dtypes import Array
 from mgeserial.errors import InputError, MgeError, printable
 from mgeserial.ir.types import TensorType
@@ -73,6 +74,7 @@ class Runnable(Protocol):
         inputs: Mapping[str, Array],
         *,
         on_sample: OnSample,
+        pacing: Pacing | None = None,
     ) -> Stats:
         """Time the inference alone."""
         ...
@@ -121,6 +123,8 @@ class CaseResult:
         stats: The samples, as far as they were taken; None when none were to be taken.
         failures: Outputs that are not as the network expects.
         outputs: Outputs, where they were asked for.
+        noise: What the system counted while the samples were taken.
+        session: Which of several sessions at once it was, from 0.
     """
 
     case: Case
@@ -128,6 +132,8 @@ class CaseResult:
     stats: Stats | None = None
     failures: list[AssertFailure] = field(default_factory=list)
     outputs: dict[str, Array] | None = None
+    noise: Noise | None = None
+    session: int = 0
 
 
 @dataclass(slots=True)
@@ -214,6 +220,7 @@ def run_cases(
     time_failed: bool = False,
     keep_outputs: Callable[[CaseResult], None] | None = None,
     listener: Listener | None = None,
+    pacing: Pacing | None = None,
 ) -> Outcome:
     """Check and time every case; an interrupt keeps what was measured so far.
 
@@ -229,6 +236,7 @@ def run_cases(
         keep_outputs: Called with a case's result after its outputs were computed once more,
             outside the timed part; None: outputs are not kept.
         listener: Told about each step.
+        pacing: How samples are taken, beside their number.
     """
     told = listener or Listener()
     outcome = Outcome()
@@ -242,7 +250,7 @@ def run_cases(
             _check(session, result, told)
             if not result.failures or time_failed:
                 before = warmup if case is cases[0] else 0
-                result.stats = _time(session, result, iters, before, told)
+                result.stats = _time(session, result, iters, before, told, pacing)
                 told.measured(case, result.stats)
             if keep_outputs is not None:
                 result.outputs = session.run(case.feeds.arrays)
@@ -268,17 +276,26 @@ def _check(session: Runnable, result: CaseResult, told: Listener) -> None:
 
 
 def _time(
-    session: Runnable, result: CaseResult, iters: int, warmup: int | Warmup, told: Listener
+    session: Runnable,
+    result: CaseResult,
+    iters: int,
+    warmup: int | Warmup,
+    told: Listener,
+    pacing: Pacing | None,
 ) -> Stats:
     """Samples of one case; on an interrupt those taken so far are in `result` already."""
     taken: dict[Phase, list[int]] = {phase: [] for phase in Phase}
+    probe = NoiseProbe()
 
     def on_sample(sample: Sample) -> None:
         taken[sample.phase].append(sample.ns)
         told.sample(result.case, sample)
 
+    feeds = result.case.feeds.arrays
     try:
-        return session.benchmark(iters, warmup, result.case.feeds.arrays, on_sample=on_sample)
+        stats = session.benchmark(iters, warmup, feeds, on_sample=on_sample, pacing=pacing)
+        result.noise = probe.read()
+        return stats
     except KeyboardInterrupt:
         first = taken[Phase.FIRST]
         result.stats = Stats(

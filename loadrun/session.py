@@ -10,18 +10,27 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 import mgeserial
 from loadrun.asserts import AssertFailure, check
-from loadrun.backends.base import Backend, CompileOptions, Program, choose, get_backend
-from loadrun.measure import OnSample, Warmup, measure
+from loadrun.backends.base import (
+    Backend,
+    CompileOptions,
+    MemoryPlan,
+    Parts,
+    Program,
+    StepSpans,
+    choose,
+    get_backend,
+)
+from loadrun.measure import OnSample, Pacing, Warmup, measure
 from loadrun.stats import Stats
 from mgeserial.dtypes import Array
-from mgeserial.errors import ExecutionError, InputError, ShapeError
+from mgeserial.errors import ExecutionError, InputError, ShapeError, UnsupportedError
 from mgeserial.ir.copying import copy_graph
 from mgeserial.ir.graph import Graph, Output
 from mgeserial.ir.inference import Inference, infer
@@ -168,6 +177,7 @@ class Session:
         inputs: Feeds | None = None,
         *,
         on_sample: OnSample | None = None,
+        pacing: Pacing | None = None,
     ) -> Stats:
         """Measure `iters` runs after `warmup` untimed ones.
 
@@ -178,24 +188,64 @@ class Session:
             warmup: Number of runs before, or a time (`Warmup.parse("500ms")`).
             inputs: As for `run`; None: seeded random inputs.
             on_sample: Told of each run, outside the timed part.
+            pacing: More than a number of samples: a duration, pauses, copies of outputs.
 
         Returns:
-            Raw samples in ns, with the first inference and the warm-up apart.
+            Raw samples in ns, with the first inference and the warm-up apart, and the parts of
+            each sample where the backend tells them.
         """
         if inputs is None:
             from loadrun.inputs import random_inputs
 
             inputs = random_inputs(self.inputs, seed=0)
         feeds = self._feeds(inputs)
+        pace = pacing or Pacing()
         with self._lock:
-            program = self._ready(feeds)
+            call, parts = _timed_call(self._ready(feeds), feeds, copy_outputs=pace.copy_outputs)
             return measure(
-                lambda: program.run(feeds),
+                call,
                 iters=iters,
                 warmup=warmup,
-                first=True,
+                first=pace.first,
                 on_sample=on_sample,
+                pacing=pace,
+                parts=parts,
             )
+
+    def profile(self, inputs: Feeds | None = None, *, repeat: int = 20) -> list[StepSpans]:
+        """Time each step of the program in runs of their own.
+
+        Args:
+            inputs: As for `run`.
+            repeat: Number of runs.
+
+        Raises:
+            UnsupportedError: The backend cannot say what its steps take.
+        """
+        feeds = self._feeds(inputs)
+        with self._lock:
+            found = self._special(self._ready(feeds), "profile")(feeds, repeat)
+        return list(found)
+
+    def memory(self, inputs: Feeds | None = None) -> MemoryPlan:
+        """What lives in memory when, for these inputs' shapes.
+
+        Raises:
+            UnsupportedError: The backend does not say.
+        """
+        feeds = self._feeds(inputs)
+        with self._lock:
+            found: MemoryPlan = self._special(self._ready(feeds), "memory")()
+        return found
+
+    def _special(self, program: Program, name: str) -> Any:
+        found = getattr(program, name, None)
+        if found is None:
+            raise UnsupportedError(
+                f"backend {self.backend} has no {name} of a program",
+                hint="use --backend cpu or reference",
+            )
+        return found
 
     def check_asserts(self, inputs: Feeds | None = None) -> list[AssertFailure]:
         """Run once and check the AssertEqual operators of the network.
@@ -362,6 +412,41 @@ def _pick(model: Model | Graph | Any, index: int) -> Graph:
     if not 0 <= index < len(loaded.graphs):
         raise InputError(f"graph {index} does not exist: the file has {len(loaded.graphs)}")
     return loaded.graphs[index]
+
+
+def _timed_call(
+    program: Program, feeds: list[Array], *, copy_outputs: bool
+) -> tuple[Callable[[], object], Callable[[], Parts] | None]:
+    """What is timed, and what tells the parts of its last call (None: nobody can)."""
+    found = getattr(program, "run_parts", None)
+    last = [Parts(0)]
+    targets: list[Array] = []
+
+    def whole() -> list[Array]:
+        return program.run(feeds)
+
+    def split() -> list[Array]:
+        assert found is not None
+        results: list[Array]
+        results, last[0] = found(feeds)
+        return results
+
+    compute = whole if found is None else split
+    parts = None if found is None else (lambda: last[0])
+    if not copy_outputs:
+        return compute, parts
+
+    def copied() -> None:
+        results = compute()
+        start = time.perf_counter_ns()
+        if [t.shape for t in targets] != [r.shape for r in results]:
+            targets[:] = [np.empty(r.shape, r.dtype) for r in results]
+        for target, result in zip(targets, results, strict=True):
+            np.copyto(target, result)
+        spent = time.perf_counter_ns() - start
+        last[0] = Parts(last[0].device_ns, last[0].copy_ns + spent)
+
+    return copied, parts
 
 
 def _with_threads(options: CompileOptions, threads: int) -> CompileOptions:

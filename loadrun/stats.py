@@ -11,10 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["PERCENTILES", "Stats", "percentile"]
+__all__ = ["CONFIDENCE_PERCENT", "PERCENTILES", "Stats", "median_interval", "percentile"]
 
 PERCENTILES = (90, 95, 99)
+CONFIDENCE_PERCENT = 95
 _NS_PER_S = 1_000_000_000
+# Up to so many samples ranks come from the binomial distribution itself.
+_EXACT = 1000
+_Z = 1.959963984540054  # of 95 %
 
 
 def percentile(ordered: Sequence[int], percent: float) -> float | None:
@@ -43,6 +47,27 @@ def percentile(ordered: Sequence[int], percent: float) -> float | None:
     return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
 
 
+def median_interval(ordered: Sequence[int]) -> tuple[int, int] | None:
+    """Two samples between which the true median lies with 95 % confidence; None below 6 samples.
+
+    The samples of ranks k and n + 1 - k, counted from 1, for the greatest k with
+    2 * P(B(n, 1/2) < k) <= 5 %; above 1000 samples k = floor(n / 2 - z / 2 * sqrt(n)). Nothing is
+    assumed of the distribution but that samples do not depend on each other.
+
+    Source: order statistics, such as David & Nagaraja, "Order Statistics" (2003), section 7.1.
+    """
+    n = len(ordered)
+    if n <= _EXACT:
+        tail, term, k = 0, 1, 0
+        while 2 * (tail + term) * 100 <= (100 - CONFIDENCE_PERCENT) << n:
+            tail += term
+            term = term * (n - k) // (k + 1)
+            k += 1
+    else:
+        k = math.floor(n / 2 - _Z / 2 * math.sqrt(n))
+    return (ordered[k - 1], ordered[n - k]) if k else None
+
+
 @dataclass(frozen=True, slots=True)
 class Stats:
     """Samples of one measurement and the numbers drawn from them.
@@ -52,11 +77,30 @@ class Stats:
         warmup: Warm-up inferences, ns; in no statistic.
         first_inference_ns: The very first inference after the preparation, where it was measured;
             in no statistic.
+        device: For each sample the part in kernels, ns; empty where the backend does not say.
+        copies: For each sample the part in copies from and to the device, ns; likewise.
+        elapsed_ns: From before the first sample to after the last, pauses included, ns.
+        warmup_stable: Whether a warm-up "until stable" became stable; None for others.
     """
 
     samples: tuple[int, ...]
     warmup: tuple[int, ...] = ()
     first_inference_ns: int | None = None
+    device: tuple[int, ...] = ()
+    copies: tuple[int, ...] = ()
+    elapsed_ns: int = 0
+    warmup_stable: bool | None = None
+
+    @property
+    def host(self) -> tuple[int, ...]:
+        """For each sample what is neither kernels nor copies, ns."""
+        parts = zip(self.samples, self.device, self.copies, strict=True)
+        return tuple(ns - d - c for ns, d, c in parts) if self.device else ()
+
+    @property
+    def median_interval_ns(self) -> tuple[int, int] | None:
+        """95 % confidence interval of the median, ns; None below six samples."""
+        return median_interval(sorted(self.samples))
 
     @property
     def count(self) -> int:

@@ -58,7 +58,13 @@ class FakeSession:
         return {n: np.full(t.dims, 2, t.dtype.storage) for n, t in self.outputs.items()}
 
     def benchmark(
-        self, iters: int, warmup: Any, inputs: Any, *, on_sample: Callable[..., None]
+        self,
+        iters: int,
+        warmup: Any,
+        inputs: Any,
+        *,
+        on_sample: Callable[..., None],
+        pacing: Any = None,
     ) -> Any:
         self.log.append("benchmark")
         return measure(
@@ -68,6 +74,7 @@ class FakeSession:
             first=True,
             on_sample=on_sample,
             clock=lambda: self._now,
+            pacing=pacing,
         )
 
     def check_asserts(self, inputs: Any) -> list[AssertFailure]:
