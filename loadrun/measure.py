@@ -100,6 +100,11 @@ class Warmup:
             return "stable"
         return f"{self.ns / 1e6:g}ms" if self.ns else str(self.count)
 
+    @property
+    def most_ns(self) -> int:
+        """Time after which no further call starts, ns; 0 where only calls are counted."""
+        return _MOST_WARM_NS if self.stable else self.ns
+
     def wants(self, taken: list[int], now: int, until: int) -> bool:
         """Whether one more call is to be made after those in `taken`."""
         if self.stable:
@@ -207,7 +212,7 @@ def measure(
 
     first_ns = timed(Phase.FIRST, 0) if first else None
     warm: list[int] = []
-    until = clock() + (_MOST_WARM_NS if limit.stable else limit.ns)
+    until = clock() + limit.most_ns
     while limit.wants(warm, clock(), until):
         warm.append(timed(Phase.WARMUP, len(warm)))
     if pace.before_samples is not None:

@@ -212,6 +212,17 @@ class Session:
                 parts=parts,
             )
 
+    def caller(self, inputs: Feeds | None = None) -> Callable[[], object]:
+        """The inference alone, ready to be timed: what `benchmark` times.
+
+        Inputs are checked and the program is compiled before; what a call returns may be
+        overwritten by the next one. The caller sees to it that nothing else uses the session.
+        """
+        feeds = self._feeds(inputs)
+        with self._lock:
+            program = self._ready(feeds)
+        return lambda: program.run(feeds)
+
     def profile(self, inputs: Feeds | None = None, *, repeat: int = 20) -> list[StepSpans]:
         """Time each step of the program in runs of their own.
 

@@ -20,7 +20,7 @@ from mgeserial.ir.graph import Graph, Node, Value
 from mgeserial.ir.tensor import Tensor
 from mgeserial.ir.types import TensorType
 
-__all__ = ["Change", "Difference", "diff"]
+__all__ = ["Change", "Difference", "align", "changes_of", "diff"]
 
 # Elements of two weights that are compared at a time.
 _STRETCH = 1 << 20
@@ -132,6 +132,16 @@ def diff(before: Graph, after: Graph, *, names: bool = False) -> Difference:
         else:
             found.same += 1
     return found
+
+
+def align(before: Graph, after: Graph) -> list[tuple[Node, Node]]:
+    """Pairs of operators of two graphs that stand for each other, in file order."""
+    return _align(before.nodes, after.nodes, Difference())
+
+
+def changes_of(a: Node, b: Node) -> list[Change]:
+    """In what two operators that stand for each other differ, wiring and names apart."""
+    return [*_parameters(a, b), *_weights(a, b), *_blobs(a, b), *_attributes(a, b, names=False)]
 
 
 def _label(node: Node) -> str:
