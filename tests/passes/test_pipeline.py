@@ -49,7 +49,7 @@ def test_golden_report():
     assert "  batch-norm/expand: 2" in lines
     assert "  conv-bias/bias: 2" in lines
     verbose = report.text(verbose=True)
-    assert 'expand: operator 6 "BatchNorm[6]" (BatchNorm)' in verbose
+    assert 'expand: operator 7 "BatchNorm[7]" (BatchNorm)' in verbose
 
 
 def test_the_report_as_data():
