@@ -181,6 +181,26 @@ class Resample(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Recurrent(Node):
+    """One direction of a recurrent layer: inputs pre-activations of x, first h (and c of an LSTM).
+
+    Outputs are y (steps, batch, hidden) and the last h (and c), (batch, hidden).
+
+    Attributes:
+        kind: A key of kernels.recurrent.GATES.
+        weights: Recurrent weights (gates * hidden, hidden).
+        steps, batch: Sizes.
+        reverse: Walk time backwards; outputs keep the order of the inputs.
+    """
+
+    kind: str
+    weights: Array = field(repr=False)
+    steps: int
+    batch: int
+    reverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Reduce(Node):
     """Reduction of (outer, n, inner) to (outer, inner); modes of kernels.rowwise.FOLDS."""
 

@@ -27,6 +27,7 @@ _EMIT: dict[type[nd.Node], Callable[[Draft, nd.Node], None]] = {
     nd.LayerNorm: steps_array.emit_layer_norm,
     nd.MatMul: steps_array.emit_matmul,
     nd.Pooling: steps_conv.emit_pooling,
+    nd.Recurrent: steps_array.emit_recurrent,
     nd.Reduce: steps_array.emit_reduce,
     nd.Resample: steps_conv.emit_resample,
     nd.Reshape: steps_array.emit_reshape,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from loadrun.backends.cpu import nodes as nd
+from loadrun.backends.cpu.cache import digest
 from loadrun.backends.cpu.draft import Draft, contiguous
-from loadrun.backends.cpu.kernels import cast, conv, elementwise, matmul, rowwise
+from loadrun.backends.cpu.kernels import cast, conv, elementwise, matmul, recurrent, rowwise
 from loadrun.backends.cpu.layout import plain
 from loadrun.backends.cpu.plan import HostStep, Place
 
@@ -135,6 +136,25 @@ def emit_layer_norm(draft: Draft, node: nd.Node) -> None:
     kernel = rowwise.layer_norm(node.outer, node.n, node.eps, affine, draft.target)
     args = (reads[0], *writes, *reads[1:])
     draft.step(node.name, kernel, args, reads, writes, "layer norm")
+
+
+def emit_recurrent(draft: Draft, node: nd.Node) -> None:
+    """One direction of one recurrent layer."""
+    assert isinstance(node, nd.Recurrent)
+    reads = tuple(draft.need_plain(n) for n in node.inputs)
+    writes = tuple(draft.add_plain(n) for n in node.outputs)
+    hidden = node.weights.shape[1]
+    code = recurrent.Recurrent(
+        node.kind, node.steps, node.batch, hidden, draft.target, reverse=node.reverse
+    )
+    weights = node.weights
+    key = draft.contents.key(weights)
+    key = digest(code.kernel.name, key) if key else ""
+    w = draft.const(f"{node.name}:w", code.packed_bytes, lambda: code.pack(weights), key)
+    taps = draft.array_const(f"{node.name}:taps", code.taps)
+    pre, h, c = reads[0], reads[1], reads[-1]
+    args = (pre, w, h, c, writes[0], writes[1], writes[-1], taps)
+    draft.step(node.name, code.kernel, args, reads, writes, "recurrent")
 
 
 def emit_cast(draft: Draft, node: nd.Node) -> None:

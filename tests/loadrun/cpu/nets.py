@@ -477,6 +477,25 @@ def _matmul(node: nd.MatMul, args: list[Array]) -> Array:
     return a @ (b.transpose(0, 2, 1) if node.transposed else b)
 
 
+def _recurrent(node: nd.Recurrent, args: list[Array]) -> tuple[Array, ...]:
+    hidden = node.weights.shape[1]
+    pre = args[0].reshape(node.steps, node.batch, -1)
+    h = args[1]
+    c = args[2] if len(args) > 2 else None
+    y = np.empty((node.steps, node.batch, hidden))
+    order = range(node.steps)
+    for t in reversed(order) if node.reverse else order:
+        gates = pre[t] + h @ node.weights.astype(np.float64).T
+        if c is None:
+            h = {"relu": lambda v: np.maximum(v, 0), "tanh": np.tanh}[node.kind](gates)
+        else:
+            i, f, g, o = np.split(gates, 4, axis=1)
+            c = _sig(f) * c + _sig(i) * np.tanh(g)
+            h = _sig(o) * np.tanh(c)
+        y[t] = h
+    return (y, h) if c is None else (y, h, c)
+
+
 def _resample(node: nd.Resample, args: list[Array]) -> Array:
     x = args[0]
     x = sum(x[:, :, r] * w[:, None] for r, w in zip(node.rows.T, node.row_weights.T, strict=True))
@@ -501,6 +520,7 @@ _MEANING: dict[type[nd.Node], Callable[..., Array]] = {
     nd.Join: lambda node, a: np.concatenate(a, axis=node.axis),
     nd.ChannelMap: _channel_map,
     nd.Resample: _resample,
+    nd.Recurrent: _recurrent,
     nd.Upsample: lambda node, a: a[0].repeat(node.factor, 2).repeat(node.factor, 3),
     nd.Host: lambda node, a: tuple(node.run(a)),
 }

@@ -200,3 +200,21 @@ def test_kernels_of_equal_code_keep_their_own_numbers_of_units() -> None:
 def test_one_input_read_with_two_halos() -> None:
     b = Builder((2, 3, 12, 9))
     check(b.network(b.conv("x", 16, 3, 1, 1), b.conv("x", 16, 3, 2)))
+
+
+@LEVELS
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("kind", ["lstm", "tanh", "relu"])
+@pytest.mark.parametrize("hidden", [5, 16, 72])
+def test_recurrent_layer(hidden: int, kind: str, reverse: bool, level: str) -> None:
+    steps, batch = 7, 3
+    gates = 4 if kind == "lstm" else 1
+    b = Builder((steps * batch, gates * hidden))
+    states = tuple(
+        b.const(b.rng.normal(size=(batch, hidden))) for _ in range(2 if gates == 4 else 1)
+    )
+    outs = ("y", "h", "c")[: 1 + len(states)]
+    b.shapes |= {"y": (steps, batch, hidden), "h": (batch, hidden), "c": (batch, hidden)}
+    w = (b.rng.normal(size=(gates * hidden, hidden)) * 0.2).astype(np.float32)
+    b.nodes.append(nd.Recurrent("r", ("x", *states), outs, kind, w, steps, batch, reverse))
+    check(b.network(*outs), level=level, threads=2)

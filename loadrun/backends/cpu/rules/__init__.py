@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-_MODULES = ("conv", "elemwise", "shape", "matrix", "norm", "quantized", "resize")
+_MODULES = ("conv", "elemwise", "shape", "matrix", "norm", "quantized", "resize", "recurrent")
 
 
 def load() -> None:
