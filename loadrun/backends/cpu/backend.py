@@ -12,6 +12,7 @@ from loadrun.backends.base import CompileOptions, MemoryPlan, Parts, ProgramRepo
 from loadrun.backends.cpu import jit, lower, probe, tuning
 from loadrun.backends.cpu.cache import Cache, CacheError, default_folder
 from loadrun.backends.cpu.contents import Contents
+from loadrun.backends.cpu.llvm import CodegenError
 from loadrun.backends.cpu.program import Program
 from loadrun.backends.cpu.target import detect
 from loadrun.backends.reference import ReferenceProgram, missing_reference
@@ -145,4 +146,11 @@ class CpuBackend:
             program = ReferenceProgram(graph, inference, frees=options.memory_plan)
             program.report.notes.append("conditional execution: all operators by reference code")
             return program
-        return CpuProgram(graph, inference, options)
+        try:
+            return CpuProgram(graph, inference, options)
+        except (ValueError, OverflowError, MemoryError, CodegenError) as error:
+            # Sizes beyond what the engine plans for; the reference code says if they are too much.
+            program = ReferenceProgram(graph, inference)
+            why = f"{type(error).__name__}: {error}"
+            program.report.notes.append(f"no native code ({why}): all operators by reference code")
+            return program

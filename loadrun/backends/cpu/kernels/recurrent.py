@@ -2,9 +2,9 @@
 
 The part of the pre-activations that comes from the input is computed before, for all steps at once;
 here each step adds the product of the state with the recurrent weights and applies the cell. Units
-are rows of the batch. Argument table: 0 input part (steps, batch, gates * hidden), 1 packed recurrent
-weights, 2 first h and 3 first c (batch, hidden), 4 y (steps, batch, hidden), 5 last h, 6 last c,
-7 taps; 3 and 6 are unused without c.
+are rows of the batch. Argument table: 0 input part (steps, batch, gates * hidden), 1 packed
+recurrent weights, 2 first h and 3 first c (batch, hidden), 4 y (steps, batch, hidden), 5 last h,
+6 last c, 7 taps; 3 and 6 are unused without c.
 """
 
 from __future__ import annotations

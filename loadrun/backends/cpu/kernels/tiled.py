@@ -250,6 +250,7 @@ class Tiled:
                 fetch_lines=self.fetch_lines,
                 aligned=g.aligned,
                 tail=tail,
+                part=0 if g.dot else micro.part_of(g.taps, g.depth),
                 dot=g.dot,
             )
             name = f"tile{width}x{height}x{nb}" + ("t" if tail else "")

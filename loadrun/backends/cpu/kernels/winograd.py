@@ -192,6 +192,7 @@ class WinogradConv:
                 depth=self.depth,
                 bias=False,
                 fetch_lines=self.fetch,
+                part=micro.part_of(self.taps.shape[1], self.depth),
             )
             f = micro.emit_tile(f"tile{width}", tile, self.target)
             self._functions.append(f)
