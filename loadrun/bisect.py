@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import mgeserial
-from loadrun.closeness import Closeness
+from loadrun.closeness import Closeness, closeness
 from loadrun.divergence import Part, Progress, Suspect
 from loadrun.sides import is_operator
-from loadrun.tolerances import allowed_error, roundings
+from loadrun.tolerances import allowed_error, roundings, step
 from mgeserial import editing
 from mgeserial.dtypes import Array
 from mgeserial.errors import MgeError, UnsupportedError, printable
@@ -116,9 +116,11 @@ def reduce_part(
         is before a run.
     """
     value = suspect.value
-    limit = allowed_error(value.dtype, roundings(part.a.graph)[value])
-    own = suspect.alone.allowed if suspect.alone is not None else limit
-    trials = _Trials(part, value, min(limit, own), exact=exact)
+    if suspect.how == "fused":
+        rounding = roundings(part.a.graph)[value]
+    else:
+        rounding = step(value.node, part.a.graph.inference.types)
+    trials = _Trials(part, value, allowed_error(value.dtype, rounding), exact=exact)
     needed = reachable([value])
     order = [n for n in part.a.graph.nodes if n in needed and is_operator(n)]
     kept, close = _grow(trials, order, value, progress)
@@ -205,7 +207,7 @@ def _connected(nodes: Sequence[Node], output: Value) -> list[Node]:
 # -- saving ---------------------------------------------------------------------------------------
 
 
-def save_part(part: Part, found: Reduced, path: str, *, allowed: float) -> None:
+def save_part(part: Part, found: Reduced, path: str) -> None:
     """Save the part of the second network with a test case: the first side's values.
 
     `loadrun PATH` then runs it and says how far it is from what is expected. Of two networks, the
@@ -216,7 +218,6 @@ def save_part(part: Part, found: Reduced, path: str, *, allowed: float) -> None:
         part: The two networks.
         found: The part.
         path: File to write; a file that is there is replaced.
-        allowed: Largest error the test case allows.
 
     Raises:
         MgeError: It cannot be written.
@@ -229,6 +230,9 @@ def save_part(part: Part, found: Reduced, path: str, *, allowed: float) -> None:
     partners = [part.partners.get(v) for v in found.inputs]
     other = part.partners.get(found.output)
     assert other is not None
+    # A difference within the tolerance (of equal code, any bit is one) must fail as well.
+    error = closeness(*pair, found.output.dtype, other.dtype).error
+    allowed = min(found.close.allowed, error / 2)
     second = editing.extract(part.b.graph, [v for v in partners if v is not None], [other])
     model = _with_case(second, arrays, pair[0], allowed, found)
     mgeserial.save(model, path)

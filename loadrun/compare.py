@@ -17,9 +17,10 @@ from loadrun.bisect import Reduced, reduce_part, save_part
 from loadrun.closeness import Closeness, closeness
 from loadrun.divergence import Part, Progress, Suspect, Walk, find_cut, walk
 from loadrun.measure import Warmup
-from loadrun.sides import Feeds, Partners, Side, Values
+from loadrun.sides import Feeds, Partners, Side, Values, is_operator
 from loadrun.stats import Stats
 from loadrun.tolerances import Rounding, allowed_error, roundings
+from mgeserial.diff import diff
 from mgeserial.dtypes import Array
 from mgeserial.errors import InputError, MgeError
 from mgeserial.ir.graph import Value
@@ -232,7 +233,21 @@ def compare(
             times = interleaved(*calls, iters=iters, warmup=warmup, progress=progress)
             found.speed = Speed.of(*times, seed=seed)
     _advise(found)
+    if a.graph is not b.graph and differing is None:
+        _unseen(found)
     return found
+
+
+def _unseen(found: Comparison) -> None:
+    """Say what differs between the files where the outputs do not show it."""
+    known = diff(found.a.graph, found.b.graph)
+    names = [name for name, _ in known.changed] + known.removed + known.added
+    if names:
+        shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        found.notes.append(
+            f"the networks differ in {len(names)} operators ({shown}), which these inputs do not "
+            "show: try others with --input or --seed; `mgeserial diff` lists all"
+        )
 
 
 def _outputs(
@@ -302,7 +317,7 @@ def _look(
     if found.reduced is None:
         found.notes.append("no part of the optimised networks differs: nothing to reduce")
     else:
-        save_part(part, found.reduced, bisect_to, allowed=found.reduced.close.allowed)
+        save_part(part, found.reduced, bisect_to)
 
 
 def _advise(found: Comparison) -> None:
@@ -312,7 +327,7 @@ def _advise(found: Comparison) -> None:
             f"an error of {allowed:g} is allowed: nearly any output passes; lower --max-err"
         )
     for node in found.a.graph.nodes:
-        if not getattr(node.op, "is_pure", True):
+        if is_operator(node) and not getattr(node.op, "is_pure", True):
             found.notes.append(f"{node.describe()} is random or has a state: sides may differ")
             break
 

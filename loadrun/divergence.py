@@ -295,7 +295,8 @@ def find_cut(
     """The operator up to which the optimised networks must go to differ.
 
     Networks are cut behind an operator, optimised as they are before a run, and compared at the
-    cut: for what only differs when operators are fused. Bisection: about log2(operators) runs.
+    cut: for what only differs when operators are fused. Bisection: about log2(operators) runs; the
+    cut one value before agrees.
 
     Args:
         part: The two networks.
@@ -304,10 +305,13 @@ def find_cut(
         progress: Told how far it is.
     """
     ancestors = reachable([output])
+    used = {v for n in ancestors for v in n.inputs} | {output}
     candidates = [
-        n.outputs[0]
+        v
         for n in part.a.graph.nodes
-        if n in ancestors and is_operator(n) and part.partners.get(n.outputs[0]) is not None
+        if n in ancestors and is_operator(n)
+        for v in n.outputs
+        if v in used and part.partners.get(v) is not None
     ]
     inputs = list(part.a.graph.inputs)
     low, high = -1, len(candidates) - 1

@@ -100,6 +100,7 @@ def _length(node: Node, types: dict[Value, TensorType], family: str) -> int:
         out = types[node.outputs[0]]
         whole = math.prod(shapes[0])
         if family == "norm":
-            return max(whole // max(shapes[0][0], 1), 1)
+            # Batch normalisation of an inference takes stored statistics: nothing is summed.
+            return 1 if node.op.name == "BatchNorm" else max(whole // max(shapes[0][0], 1), 1)
         return max(whole // max(out.size, 1), 1) if out.is_static else whole
     return 1

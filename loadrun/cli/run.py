@@ -93,18 +93,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="report outputs that are not as expected, but time them and exit with 0",
     )
+    from loadrun.cli import compare
     from loadrun.optimization import add_options
 
+    compare.add_options(parser)
     add_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Run, print, write; the exit code."""
     import mgeserial
+    from loadrun.cli import compare
     from loadrun.cli.screen import Screen
     from loadrun.session import Session
     from mgeserial.ops.registry import every
 
+    if compare.is_wanted(args):
+        return compare.execute(args)
     screen = Screen(args.iter, lines=not (args.quiet or args.json == "-"), progress=not args.quiet)
     # The operator records belong to the program's start, not to reading a file.
     next(every(), None)
