@@ -20,7 +20,15 @@ from mgeserial.errors import UnsupportedError
 from mgeserial.ops.imaging import Float32, Floats
 from mgeserial.ops.sampling import Border, Index, bordered, chunks
 
-__all__ = ["FRACTIONS", "Mode", "cubic_weights", "lanczos_weights", "resample"]
+__all__ = [
+    "FRACTIONS",
+    "Mode",
+    "axis_weights",
+    "cubic_weights",
+    "fixed_weights",
+    "lanczos_weights",
+    "resample",
+]
 
 Mode = P.WarpPerspectiveV1InterpolationMode
 FRACTIONS = 32
@@ -49,7 +57,7 @@ def lanczos_weights(fraction: Floats) -> Float32:
 
 
 @functools.cache
-def _weights(mode: P.WarpPerspectiveV1InterpolationMode) -> Float32:
+def axis_weights(mode: P.WarpPerspectiveV1InterpolationMode) -> Float32:
     """Weights (32, t) of one axis."""
     fraction = np.arange(FRACTIONS, dtype=np.float32) / np.float32(FRACTIONS)
     if mode == Mode.LINEAR:
@@ -62,9 +70,9 @@ def _weights(mode: P.WarpPerspectiveV1InterpolationMode) -> Float32:
 
 
 @functools.cache
-def _fixed_weights(mode: P.WarpPerspectiveV1InterpolationMode) -> npt.NDArray[np.int32]:
+def fixed_weights(mode: P.WarpPerspectiveV1InterpolationMode) -> npt.NDArray[np.int32]:
     """Integer weights (32, 32, t, t) of both axes; each adds up to 2**15."""
-    line = _weights(mode)
+    line = axis_weights(mode)
     exact = line[:, None, :, None] * line[None, :, None, :]
     one = 1 << _FIXED_BITS
     fixed = np.clip(np.rint(exact * np.float32(one)), -one, one - 1).astype(np.int32)
@@ -115,7 +123,7 @@ def resample(
             result[part] = _pixels(rows, which, y, z, (h, w), border, outside)
             continue
         fixed = x.dtype == np.uint8
-        taps = _weights(mode).shape[1]
+        taps = axis_weights(mode).shape[1]
         total = np.zeros((which.shape[0], c), np.int64 if fixed else np.float32)
         base = taps // 2 - 1
         fy, fx = y % FRACTIONS, z % FRACTIONS
@@ -124,9 +132,9 @@ def resample(
                 at = (y // FRACTIONS + i - base, z // FRACTIONS + j - base)
                 values = _pixels(rows, which, *at, (h, w), border, outside)
                 if fixed:
-                    weight = _fixed_weights(mode)[fy, fx, i, j].astype(np.int64)
+                    weight = fixed_weights(mode)[fy, fx, i, j].astype(np.int64)
                 else:
-                    weight = _weights(mode)[fy, i] * _weights(mode)[fx, j]
+                    weight = axis_weights(mode)[fy, i] * axis_weights(mode)[fx, j]
                 total += weight[:, None] * values
         if fixed:
             total = np.clip((total + (1 << (_FIXED_BITS - 1))) >> _FIXED_BITS, 0, 255)

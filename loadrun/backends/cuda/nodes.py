@@ -15,6 +15,7 @@ from loadrun.backends.cuda.plan import Array, Gemm
 __all__ = [
     "Access",
     "Alias",
+    "Check",
     "Conv",
     "Custom",
     "HostCode",
@@ -186,7 +187,18 @@ class Out:
     tensor: str
 
 
-Param = In | Out | int | float
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Two arguments of a custom kernel: where it notes that its input is wrong, and what to note.
+
+    Attributes:
+        message: The error that is raised then.
+    """
+
+    message: str
+
+
+Param = In | Out | Check | int | float
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import numpy as np
 from loadrun.backends.cpu.arena import Lifetime
 
 __all__ = [
+    "STATUS",
     "Arg",
     "Array",
     "Buffer",
@@ -35,6 +36,8 @@ __all__ = [
     "segments",
 ]
 
+# The buffer in which kernels note wrong inputs.
+STATUS = "status"
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -45,6 +48,7 @@ class Place(enum.Enum):
     INPUT = "input"  # filled before each run
     OUTPUT = "output"  # read after each run
     CONST = "const"  # weights and tables, uploaded once
+    STATUS = "status"  # zeroed before each run, checked after it
     HOST = "host"  # an array of the host: its shape is known at run time only
 
 
@@ -192,6 +196,7 @@ class Plan:
         consts: Contents of the buffers in `Place.CONST`.
         steps: In order.
         inputs, outputs: Buffer names in the order of the graph's; '' for an unused input.
+        checks: Errors; a kernel that finds number k of them writes k + 1 to the buffer `status`.
     """
 
     buffers: dict[str, Buffer]
@@ -199,6 +204,7 @@ class Plan:
     steps: tuple[Step, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    checks: tuple[str, ...] = ()
 
     def kernels(self) -> dict[str, Kernel]:
         """All kernels by name."""
@@ -262,7 +268,7 @@ def check_plan(plan: Plan) -> list[str]:
     Every launch covers its work, names exist, and every buffer is written before it is read.
     """
     problems: list[str] = []
-    written = {plan.root(n) for n in plan.inputs if n} | set(plan.consts)
+    written = {plan.root(n) for n in plan.inputs if n} | set(plan.consts) | {STATUS}
     names: set[str] = set()
     for step in plan.steps:
         if step.name in names:

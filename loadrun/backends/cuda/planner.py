@@ -11,7 +11,7 @@ from loadrun.backends.cuda import source
 from loadrun.backends.cuda.emit_conv import emit_conv
 from loadrun.backends.cuda.emit_pointwise import emit_pointwise, simple_launch
 from loadrun.backends.cuda.fusion import fuse
-from loadrun.backends.cuda.plan import Array, Buffer, Host, Place, Plan, Pointer, Step
+from loadrun.backends.cuda.plan import STATUS, Array, Buffer, Host, Place, Plan, Pointer, Step
 
 __all__ = ["make_plan"]
 
@@ -22,6 +22,7 @@ class _Draft:
     buffers: dict[str, Buffer] = field(default_factory=dict)
     consts: dict[str, Array] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
+    checks: list[str] = field(default_factory=list)
 
     def add(self, name: str, place: Place, alias: str = "") -> None:
         """Note the buffer of a tensor."""
@@ -68,7 +69,14 @@ def make_plan(network: nd.Network) -> Plan:
     for name in net.outputs:
         draft.need(name)
         _mark_output(draft, draft.root(name))
-    return Plan(draft.buffers, draft.consts, tuple(draft.steps), net.inputs, net.outputs)
+    return Plan(
+        draft.buffers,
+        draft.consts,
+        tuple(draft.steps),
+        net.inputs,
+        net.outputs,
+        tuple(draft.checks),
+    )
 
 
 def _mark_output(draft: _Draft, root: str) -> None:
@@ -94,15 +102,21 @@ def _emit(draft: _Draft, node: nd.Node) -> list[Step]:
 def _custom(draft: _Draft, node: nd.Custom) -> Step:
     kernel = source.kernel(node.stem or node.template, node.template, **dict(node.fields))
     args: list[Pointer | int | float] = []
+    writes = node.outputs
     for param in node.params:
         if isinstance(param, nd.In):
             size = np.dtype(draft.net.tensors[param.tensor].dtype).itemsize
             args.append(Pointer(param.tensor, param.offset * size))
         elif isinstance(param, nd.Out):
             args.append(Pointer(param.tensor))
+        elif isinstance(param, nd.Check):
+            draft.checks.append(param.message)
+            draft.buffers.setdefault(STATUS, Buffer(STATUS, "int32", (1,), Place.STATUS))
+            args += [Pointer(STATUS), len(draft.checks)]
+            writes = (*writes, STATUS)
         else:
             args.append(param)
     return simple_launch(
         node, kernel, args, node.items,
-        per_block=node.per_block, block=node.block, flops=node.flops,
+        per_block=node.per_block, block=node.block, flops=node.flops, writes=writes,
     )  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 from loadrun.backends.cpu.arena import plan_arena
 from loadrun.backends.cuda.device import Device
 from loadrun.backends.cuda.plan import (
+    STATUS,
     Array,
     Host,
     Launch,
@@ -74,6 +75,9 @@ class Program:
             for name in {*plan.inputs, *plan.outputs}
             if name and self._on_device(name)
         }
+        self._zero = device.host((1,), "int32")
+        self._zero[...] = 0
+        self._status = device.host((1,), "int32")
         self._calls = [self._call(step) for step in plan.steps]
         self._segments = segments(plan)
         self._graphs: dict[int, object] = {}
@@ -98,7 +102,7 @@ class Program:
             for name, offset in arena.offsets.items():
                 self._addresses[name] = base + offset
         for buffer in plan.buffers.values():
-            own = buffer.place in (Place.INPUT, Place.OUTPUT)
+            own = buffer.place in (Place.INPUT, Place.OUTPUT, Place.STATUS)
             if own and not buffer.alias and buffer.name not in self._addresses:
                 self._addresses[buffer.name] = device.allocate(buffer.nbytes, buffer.name)
                 total += buffer.nbytes
@@ -229,13 +233,19 @@ class Program:
                 continue
             np.copyto(self._pinned[name], feed)
             self.device.upload(self._address(name), self._pinned[name])
+        if self.plan.checks:
+            self.device.upload(self._address(STATUS), self._zero)
         copied = clock()
         first = self.device.event()
         self._start_all()
         last = self.device.event()
         launched = clock()
         results = [self._result(name) for name in self.plan.outputs]
+        if self.plan.checks:
+            self.device.download(self._status, self._address(STATUS))
         self.device.synchronize()
+        if self.plan.checks and self._status[0]:
+            raise ExecutionError(self.plan.checks[int(self._status[0]) - 1])
         end = clock()
         self.times = Times(
             end - begin,

@@ -89,6 +89,9 @@ __device__ __forceinline__ int truncate(float x) {
   return x > -2147483904.f && x < 2147483648.f ? (int)x : (-2147483647 - 1);
 }
 
+// As numpy's minimum and maximum: NaN wins.
+__device__ __forceinline__ float lesser(float x, float y) { return x < y || x != x ? x : y; }
+__device__ __forceinline__ float greater(float x, float y) { return x > y || x != x ? x : y; }
 __device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
 __device__ __forceinline__ float softplus(float x) {
   return log1pf(expf(-fabsf(x))) + (x > 0.f || x != x ? x : 0.f);

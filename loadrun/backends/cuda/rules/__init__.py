@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 
-_MODULES = ("elemwise", "multitype", "moves", "conv", "pool", "matrix", "reduce", "norm")
+_MODULES = (
+    "elemwise", "multitype", "fakequant", "moves", "index", "conv", "pool", "matrix", "reduce",
+    "norm", "order", "image", "color", "roi",
+)  # fmt: skip
 
 
 def load() -> None:
