@@ -8,31 +8,35 @@ from collections.abc import Mapping, Sequence
 from loadrun.asserts import AssertFailure
 from loadrun.cli.progress import ProgressLine
 from loadrun.environment import versions
-from loadrun.lines import LoadAndRunLines
+from loadrun.lines import LoadAndRunLines, NewerLines
 from loadrun.measure import Phase, Sample
-from loadrun.runner import Case
+from loadrun.runner import Case, Listener, Outcome
+from loadrun.stats import Stats
 from mgeserial.ir.types import TensorType
 
 __all__ = ["Screen"]
 
 
-class Screen(LoadAndRunLines):
+class Screen(Listener):
     """The lines of load_and_run, with failures and a progress line on stderr.
 
     Args:
         iters: Samples for each case.
         lines: Whether to print the lines.
         progress: Whether a progress line may be drawn.
+        newer: Whether the lines are those of load_and_run 1.13.
     """
 
-    def __init__(self, iters: int, *, lines: bool, progress: bool) -> None:
-        super().__init__(self._print if lines else _nothing, iters)
+    def __init__(self, iters: int, *, lines: bool, progress: bool, newer: bool = False) -> None:
+        form = NewerLines if newer else LoadAndRunLines
+        self._lines = form(self._print if lines else _nothing, iters)
+        self._iters = iters
         self._progress = ProgressLine(sys.stderr, enabled=progress)
         self._total = 0
 
     def opened(self, load_ns: int) -> None:
         """The model is there."""
-        self.loaded(versions(), load_ns)
+        self._lines.loaded(versions(), load_ns)
 
     def say(self, text: str) -> None:
         """One line on stderr."""
@@ -46,7 +50,11 @@ class Screen(LoadAndRunLines):
     def planned(self, cases: Sequence[Case], outputs: Mapping[str, TensorType]) -> None:
         """See `Listener`."""
         self._total = len(cases) * self._iters
-        super().planned(cases, outputs)
+        self._lines.planned(cases, outputs)
+
+    def prepared(self, case: Case, ns: int) -> None:
+        """See `Listener`."""
+        self._lines.prepared(case, ns)
 
     def failure(self, case: Case, failure: AssertFailure) -> None:
         """Say what differs, where all problems are said."""
@@ -54,10 +62,18 @@ class Screen(LoadAndRunLines):
 
     def sample(self, case: Case, sample: Sample) -> None:
         """See `Listener`; the progress line comes back after the line was printed."""
-        super().sample(case, sample)
+        self._lines.sample(case, sample)
         if sample.phase is Phase.TIMED:
             done = case.index * self._iters + sample.index + 1
             self._progress.update(case.title, done, self._total)
+
+    def measured(self, case: Case, stats: Stats) -> None:
+        """See `Listener`."""
+        self._lines.measured(case, stats)
+
+    def finished(self, outcome: Outcome) -> None:
+        """See `Listener`."""
+        self._lines.finished(outcome)
 
     def _print(self, line: str) -> None:
         if sys.stdout.isatty():  # else the line goes elsewhere and the bar may stay

@@ -112,6 +112,8 @@ def _spans_of(
     nodes = dict.fromkeys(n for s in steps for n in origin.get(_stem(s.name), ()))
     made = {name for s in steps for name in s.writes}
     reads = {name for s in steps for name in s.reads} - made
+    weights = {a.buffer for s in native for a in s.args}
+    reads |= {name for name in weights if plan.buffers[name].place is Place.CONST}
     # What one step of a band leaves to the next stays in the cache.
     used = {name for s in steps[1:] for name in s.reads} if len(steps) > 1 else set()
     return StepSpans(
