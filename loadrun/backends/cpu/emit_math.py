@@ -44,13 +44,18 @@ def _power_of_two(f: Func, n: str) -> str:
     return f.bitcast(f.op(f"shl {f.it} {biased}, {f.iconst(23)}"), f.it, f.vt)
 
 
-def _reduced(f: Func, x: str) -> tuple[str, str]:
-    """x = n ln 2 + r with |r| <= ln(2)/2: (n as integers, r). |x| must be below 120."""
+def _whole_part(f: Func, x: str) -> tuple[str, str]:
+    """x = n ln 2 + r with |r| <= ln(2)/2: (n as whole floats, r). |x| must be below 120."""
     # Adding and removing 1.5 * 2**23 rounds to the nearest integer in two plain additions.
     magic = f.const(12582912.0)
     n = f.fsub(f.fadd(f.fmul(x, f.const(1 / math.log(2))), magic), magic)
     r = f.fma(n, f.const(-_LOG2_HIGH), x)
-    r = f.fma(n, f.const(-_LOG2_LOW), r)
+    return n, f.fma(n, f.const(-_LOG2_LOW), r)
+
+
+def _reduced(f: Func, x: str) -> tuple[str, str]:
+    """As `_whole_part`, n as integers."""
+    n, r = _whole_part(f, x)
     return _to_int(f, n), r
 
 
@@ -59,13 +64,46 @@ def _clamped(f: Func, x: str, low: float, high: float) -> str:
     return f.fmax(f.const(low), f.fmin(f.const(high), x))
 
 
+@functools.cache
+def _exp_series() -> tuple[float, ...]:
+    """Powers of r that give e**r on [-ln(2)/2, ln(2)/2], relative error 4e-9."""
+    degree, edge = 6, math.log(2) / 2
+    nodes = np.cos((np.arange(degree + 1) + 0.5) * np.pi / (degree + 1))
+    fit = np.polynomial.Chebyshev.fit(nodes, np.exp(nodes * edge), degree, domain=[-1, 1])
+    powers = np.polynomial.chebyshev.cheb2poly(fit.coef)
+    return tuple(float(c / edge**k) for k, c in enumerate(powers))
+
+
 def exp(f: Func, x: str) -> str:
     """e**x; results below the smallest normal number keep their subnormal value."""
-    n, r = _reduced(f, _clamped(f, x, -104.0, 89.5))
-    series = polynomial(f, r, [1 / math.factorial(k) for k in range(8)])
+    limited = _clamped(f, x, -104.0, 89.5)
+    if f.target.level == "avx512":
+        rounded, r = _whole_part(f, limited)
+        return _scaled(f, polynomial(f, r, _exp_series()), rounded)
+    n, r = _reduced(f, limited)
+    series = polynomial(f, r, _exp_series())
     half = f.op(f"ashr {f.it} {n}, {f.iconst(1)}")
     rest = f.op(f"sub {f.it} {n}, {half}")
     return f.fmul(f.fmul(series, _power_of_two(f, half)), _power_of_two(f, rest))
+
+
+def _scaled(f: Func, value: str, n: str) -> str:
+    """value * 2**n for whole floats n, by one instruction (AVX-512)."""
+    vt = f.vt
+    args = ((vt, value), (vt, n), (vt, value), ("i16", -1), ("i32", 4))
+    return f.intrinsic(vt, "llvm.x86.avx512.mask.scalef.ps.512", *args)
+
+
+def reciprocal(f: Func, x: str) -> str:
+    """1 / x for x in 2**-126 .. 2**126 within 1 ulp; an estimate and a Newton step on AVX-512."""
+    one = f.const(1.0)
+    if f.target.level != "avx512":
+        return f.fdiv(one, x)
+    vt = f.vt
+    args = ((vt, x), (vt, x), ("i16", -1))
+    guess = f.intrinsic(vt, "llvm.x86.avx512.rcp14.ps.512", *args)
+    error = f.fma(f.op(f"fneg {vt} {x}"), guess, one)
+    return f.fma(guess, error, guess)
 
 
 def expm1(f: Func, x: str) -> str:
@@ -84,9 +122,9 @@ def tanh(f: Func, x: str) -> str:
 
 
 def sigmoid(f: Func, x: str) -> str:
-    """1 / (1 + e**-x)."""
-    one = f.const(1.0)
-    return f.fdiv(one, f.fadd(one, exp(f, f.fsub(f.const(0.0), x))))
+    """1 / (1 + e**-x); beyond 87 on either side it stays at its value there (e**-87 or 1)."""
+    limited = _clamped(f, f.op(f"fneg {f.vt} {x}"), -87.0, 87.0)
+    return reciprocal(f, f.fadd(f.const(1.0), exp(f, limited)))
 
 
 @functools.cache

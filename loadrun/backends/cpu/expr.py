@@ -198,7 +198,7 @@ def _log1p(f: Func, x: str) -> str:
 
 
 def _silu(f: Func, x: str) -> str:
-    return f.fdiv(x, f.fadd(_one(f), em.exp(f, f.fsub(_zero(f), x))))
+    return f.fmul(x, em.sigmoid(f, x))
 
 
 # kind -> how to write it; the kinds with libm are called lane by lane.
