@@ -45,10 +45,10 @@ def write_documents(args: argparse.Namespace, document: Callable[[], dict[str, A
     if args.json and args.json != "-":
         write_atomic(args.json, as_text(document()).encode("utf-8", "surrogateescape"))
     if getattr(args, "report", None):
-        from loadrun.reporting.page import page
+        from loadrun.reporting.page import write_page
 
-        write_atomic(args.report, page([document()]).encode("utf-8", "replace"))
+        write_page([document()], args.report)
     if getattr(args, "csv", None):
-        from loadrun.reporting.tables import as_csv, tables
+        from loadrun.reporting.files import write_csv
 
-        write_atomic(args.csv, as_csv(tables(document())).encode("utf-8", "replace"))
+        write_csv(document(), args.csv)

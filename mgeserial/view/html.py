@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -19,7 +19,7 @@ from mgeserial.render import dtype_text
 from mgeserial.view.families import FAMILIES
 from mgeserial.view.picture import Picture, type_text
 
-__all__ = ["html", "page_data"]
+__all__ = ["content_hash", "filled", "html", "page_data", "page_parts", "safe_json"]
 
 _KINDS = ("operator", "input", "output", "weight")
 _SCRIPTS = ("scene.js", "panels.js", "main.js")
@@ -29,32 +29,67 @@ _MOST = 64
 
 def html(picture: Picture) -> Iterator[str]:
     """Pieces of the page, in order."""
+    style, script = page_parts()
+    template = (files("mgeserial.view") / "page" / "page.html").read_text(encoding="utf-8")
+    data = safe_json(page_data(picture))
+    yield from filled(template, picture.title or "graph", data, style=style, script=script)
+
+
+def page_parts() -> tuple[str, str]:
+    """The page's one style and its one script."""
     folder = files("mgeserial.view") / "page"
     style = "\n" + (folder / "page.css").read_text(encoding="utf-8")
     code = "".join((folder / name).read_text(encoding="utf-8") for name in _SCRIPTS)
-    script = f'\n"use strict";\n(() => {{\n{code}}})();\n'
+    return style, f'\n"use strict";\n(() => {{\n{code}}})();\n'
+
+
+def filled(
+    template: str,
+    title: str,
+    data: str,
+    *,
+    style: str,
+    script: str,
+    within: Sequence[tuple[str, str]] = (),
+    **more: str,
+) -> Iterator[str]:
+    """Pieces of a page made of a template with `%POLICY%`, `%TITLE%`, `%STYLE%`, `%DATA%`, ...
+
+    Args:
+        template: The page; what is put in is not searched for further marks.
+        title: Its title, as plain text.
+        data: JSON made by `safe_json`.
+        style: The style.
+        script: The script.
+        within: Style and script of pages that this one shows in a frame: the policy of a page
+            holds for these too.
+        more: What further marks stand for, as markup.
+    """
+    styles = " ".join(f"'{content_hash(s)}'" for s in (style, *(s for s, _ in within)))
+    scripts = " ".join(f"'{content_hash(s)}'" for s in (script, *(s for _, s in within)))
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        f"default-src 'none'; script-src {scripts}; style-src {styles}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    # Filled in one walk over the template: what is put in is not searched for further marks.
     texts = {
         "POLICY": policy,
-        "TITLE": escape(picture.title or "graph"),
+        "TITLE": escape(title),
         "STYLE": style,
-        "DATA": _json(page_data(picture)),
+        "DATA": data,
         "SCRIPT": script,
+        **more,
     }
-    for i, part in enumerate((folder / "page.html").read_text(encoding="utf-8").split("%")):
+    for i, part in enumerate(template.split("%")):
         yield texts[part] if i % 2 else part
 
 
-def _hash(text: str) -> str:
+def content_hash(text: str) -> str:
+    """How a content security policy names a style or script."""
     digest = hashlib.sha256(text.encode()).digest()
     return "sha256-" + base64.b64encode(digest).decode()
 
 
-def _json(document: Any) -> str:
+def safe_json(document: Any) -> str:
     """JSON that cannot end the element it stands in, nor be taken for markup."""
     text = json.dumps(document, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
