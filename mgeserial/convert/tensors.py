@@ -110,9 +110,14 @@ class TensorPlanner:
         name = self._name(node, index, tensor, is_input=is_input)
         value: Part | None = None
         nbytes = 0
+        if not is_input and not shape:
+            raise GraphError(f"{node.describe()} stores a tensor without a shape")
         if tensor.has_value and (tensor.size or not is_input):
             nbytes = tensor.dtype.nbytes(shape, row_packed=target.is_row_packed)
             value = _value(tensor, target.is_row_packed)
+            got = len(value) if isinstance(value, bytes) else value.nbytes
+            if got != nbytes:
+                raise GraphError(f"{node.describe()} has {got} bytes for a tensor of {nbytes}")
             if not target.is_v2 and nbytes > _MOST_BYTES:
                 reasons.append(
                     f"v1 holds tensors below 4 GiB, this one of shape {shape} takes {nbytes} bytes"

@@ -49,6 +49,7 @@ _I32 = struct.Struct("<i").unpack_from
 _U16 = struct.Struct("<H").unpack_from
 
 
+_ANY = TableDef("union member", (), False, 0, 1, 0, (), {})
 _SCHEMAS = {b"mgb1": "graph_v1", b"mgv2": "graph_v2"}
 
 
@@ -172,6 +173,7 @@ class Carrier:
     def _member(self, buf: Buffer, pos: int) -> int:
         # This much is sure: a table stands here. So its vtable, which may be far away, is copied
         # beside it instead of being reached.
+        self._map(buf).free.layout(pos, _ANY)  # within the buffer, with a vtable that is one
         vtable = pos - int(_I32(buf.data, pos)[0])
         row = bytes(buf.data[vtable : vtable + int(_U16(buf.data, vtable)[0])])
         low, high = self._reach(buf, [pos], pos)

@@ -282,6 +282,16 @@ def test_graphs_that_are_not_well_formed_say_so():
     graph.set_tensors(constant, (Tensor(shape=(1,), dtype=FLOAT32),))
     with pytest.raises(GraphError, match="has no value for its tensor"):
         mgeserial.dumps(graph)
+    for tensor, text in (
+        (Tensor(shape=(), dtype=FLOAT32, raw=memoryview(b"")), "without a shape"),
+        (
+            Tensor(shape=(2,), dtype=FLOAT32, raw=memoryview(b"abcd")),
+            "has 4 bytes for a tensor of 8",
+        ),
+    ):
+        graph.set_tensors(constant, (tensor,))
+        with pytest.raises(GraphError, match=text):
+            mgeserial.dumps(graph)
     graph = network()
     graph.set_params(graph.nodes[-1], graph.nodes[0].params)
     with pytest.raises(GraphError, match="takes parameters"):

@@ -183,3 +183,13 @@ def test_content_that_points_everywhere_is_refused_not_multiplied():
     data = mb.v2(ops, [1])
     with pytest.raises(UnsupportedError, match=r"too entangled|too far"):
         mgeserial.dumps(mgeserial.load(data))
+
+
+def test_an_unknown_union_member_without_a_vtable_is_a_format_error():
+    op = {"op": "Elemwise", "params": [(150, Slots({}))], "inputs": [0]}
+    data = bytearray(mb.v1([mb.input_op("x", (2,)), op], [1]))
+    item = raw(bytes(data)).operators[1]
+    at = raw(bytes(data)).meta_start + item.param_refs[0][1]
+    struct.pack_into("<i", data, at, -0x1000000)
+    with pytest.raises(mgeserial.FormatError, match="vtable"):
+        mgeserial.dumps(mgeserial.load(bytes(data)))
