@@ -122,7 +122,7 @@ wait:
 again:
   PAUSE
   %s1 = add i64 %s, 1
-  %long = icmp sgt i64 %s1, 1000
+  %long = icmp sgt i64 %s1, SPINS
   br i1 %long, label %give, label %wait
 give:                      ; whoever holds the chunk may need this very core
   YIELD
@@ -169,7 +169,7 @@ loop:
   %last = phi i64 [ %seen, %entry ], [ %j, %did ], [ %last, %woken ]
   br label %spin
 spin:
-  %s = phi i64 [ 0, %loop ], [ %s1, %again ], [ %s1, %give ]
+  %s = phi i64 [ 0, %loop ], [ %s1, %again ]
   %j = load atomic i64, ptr %sync acquire, align 64
   %new = icmp ne i64 %j, %last
   br i1 %new, label %job, label %again
@@ -177,14 +177,8 @@ again:
   PAUSE
   %s1 = add i64 %s, 1
   %short = icmp slt i64 %s1, SPINS
-  br i1 %short, label %spin, label %later
-later:
-  %mid = icmp slt i64 %s1, SPINS_AND_YIELDS
-  br i1 %mid, label %give, label %sleep
-give:
-  YIELD
-  br label %spin
-sleep:
+  br i1 %short, label %spin, label %sleep
+sleep:                     ; not a yield: on a busy machine each would cost a place in the queue
   SLEEP
 woken:
   br label %loop
@@ -232,8 +226,11 @@ go:"""
 _LEAVE_SLEEP = r"""ret i64 %last"""
 
 
-def source(target: Target, *, futex: bool, spins: int = 3000, yields: int = 100) -> str:
-    """The module's text. With `futex` idle workers sleep in the kernel (Linux only)."""
+def source(target: Target, *, futex: bool, spins: int = 6000) -> str:
+    """The module's text. With `futex` idle workers sleep in the kernel (Linux only).
+
+    `spins` pauses (about 100 us) pass before a worker sleeps and before a wait gives way.
+    """
     if target.is_x86:
         pause, declare, number = (
             "call void @llvm.x86.sse2.pause()",
@@ -251,7 +248,7 @@ def source(target: Target, *, futex: bool, spins: int = 3000, yields: int = 100)
     text = text.replace("PAUSE", pause)
     for n in range(text.count("YIELD\n")):
         text = text.replace("YIELD\n", give.format(n=n) + "\n", 1)
-    text = text.replace("SPINS_AND_YIELDS", str(spins + yields)).replace("SPINS", str(spins))
+    text = text.replace("SPINS", str(spins))
     text = text.replace("SLEEP", _FUTEX_SLEEP if futex else _LEAVE_SLEEP)
     text = text.replace("WAKE", _FUTEX_WAKE if futex else "")
     text = text.replace("FUTEX", str(number))
