@@ -1,14 +1,16 @@
 """Rewrite every corpus case into every container and let the real MegEngine run what comes out.
 
     python scripts/verify_with_megengine.py ENV CORPUS [--families nets,containers] [--json FILE]
-                                            [--old 0.5.1]
+                                            [--containers original,old --old 0.5.1]
 
 ENV is an environment with MegEngine 1.13.0, CORPUS a folder of cases; the scripts that drive
 MegEngine stand in `oracle` beside the corpus. Each model file of each case is read, written as v2,
 v1 and MGBS, loaded by MegEngine and run on the case's inputs; the outputs must be the expected
-ones. The file itself runs too: what MegEngine cannot run from its own file is counted apart. With
---old the cases that an old release can express are written for it (MGBS) as well: MegEngine 1.13.0
-reads such files with today's tables, so those that differ are left out.
+ones. The file itself runs too: what MegEngine cannot run from its own file is counted apart.
+
+Container `old` is MGBS for an old release, for the cases that it can express. MegEngine 1.13.0
+reads such files with today's tables, so operators whose tables differ are left out.
+
 Exit code 1 when less than 99 % of the rewritten files agree.
 """
 
@@ -74,19 +76,19 @@ def rewritten(model: mgeserial.Model, container: str, old: str | None) -> bytes 
 
 
 def write_all(
-    cases: Iterator[Case], folder: Path, refused: dict[str, str], old: str | None
+    cases: Iterator[Case], folder: Path, refused: dict[str, str], args: argparse.Namespace
 ) -> Iterator[tuple[Case, Model, str, Path]]:
     """Write each model file as each container; equal bytes are written once."""
     known: dict[str, Path] = {}
     for case in cases:
         for model in case.models():
             loaded = mgeserial.load(model.path)
-            for container in (*CONTAINERS, *(["old"] if old else [])):
+            for container in args.containers.split(","):
                 try:
                     data = (
                         model.path.read_bytes()
                         if container == "original"
-                        else rewritten(loaded, container, old)
+                        else rewritten(loaded, container, args.old)
                     )
                 except MgeError as error:
                     refused[f"{case.id}/{model.path.name} as {container}"] = str(error)
@@ -204,7 +206,8 @@ def main() -> int:
     parser.add_argument("--oracle", type=Path, default=None, help="folder of batch.py")
     parser.add_argument("--timeout", type=float, default=15, help="seconds for one run (15)")
     parser.add_argument("--families", default=None, help="comma-separated")
-    parser.add_argument("--old", default=None, metavar="R", help="an old release to write for too")
+    parser.add_argument("--containers", default=",".join(CONTAINERS), help="what to write")
+    parser.add_argument("--old", default=None, metavar="R", help="the release of container `old`")
     parser.add_argument("--json", type=Path, default=None, help="write the result here")
     args = parser.parse_args()
     args.oracle = args.oracle or args.corpus.parent / "oracle"
@@ -216,7 +219,7 @@ def main() -> int:
         cases = (c for c in iter_cases(args.corpus, families) if c.family != "pickles")
         jobs = [
             Job(case, model, run, container, path)
-            for case, model, container, path in write_all(cases, folder, refused, args.old)
+            for case, model, container, path in write_all(cases, folder, refused, args)
             for run in case.runs(model)
         ]
         ask(jobs, args, folder, embed=False)
