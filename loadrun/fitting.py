@@ -1,7 +1,7 @@
 """Trying ways to run a network and keeping the fastest: `--fitting` and `--layout-transform`.
 
-Each candidate is optimised, compiled and timed on its own: 3 warm-up runs, then 10 runs. A candidate
-that cannot be made or run is reported with its reason and never wins.
+Each candidate is optimised, compiled and timed on its own: 3 warm-up runs, then 10 runs. One that
+cannot be made or run is reported with its reason and never wins.
 
 Source: MegEngine 1.13.4 lite/load_and_run/src/strategys/strategy_fitting.cpp (3 warm-up runs, 10
 runs, the line `profile option:` and `avg_time=`).
@@ -71,10 +71,11 @@ class Trial:
 def layout_candidates(target: str) -> list[Candidate]:
     """The layout of the file, and those that suit a target (`cpu` or `cuda`)."""
     plain = OptimizeOptions(enable_fuse_conv_bias_nonlinearity=True)
-    found = [Candidate("--enable-fuse-conv-bias-nonlinearity", plain)]
-    for name in _LAYOUTS[target]:
-        found.append(Candidate(f"--{name.replace('_', '-')}", OptimizeOptions(**{name: True})))
-    return found
+    layouts = [
+        Candidate(f"--{name.replace('_', '-')}", OptimizeOptions(**{name: True}))
+        for name in _LAYOUTS[target]
+    ]
+    return [Candidate("--enable-fuse-conv-bias-nonlinearity", plain), *layouts]
 
 
 def candidates(backend: str) -> list[Candidate]:

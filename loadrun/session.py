@@ -41,6 +41,8 @@ __all__ = ["Session"]
 
 # Programs kept for further sets of input shapes.
 _PROGRAMS = 8
+# Compilers of backends are not made for several sessions at once.
+_COMPILING = threading.Lock()
 Feeds = Mapping[str, Any] | Sequence[Any]
 
 
@@ -366,9 +368,11 @@ class Session:
         if program is not None:
             self._programs.move_to_end(key)
             return program
-        start = time.perf_counter_ns()
-        program = self._backend.compile(self._graph, self._inference(feeds), self._options)
-        self._prepared_ns[key] = time.perf_counter_ns() - start
+        inference = self._inference(feeds)
+        with _COMPILING:
+            start = time.perf_counter_ns()
+            program = self._backend.compile(self._graph, inference, self._options)
+            self._prepared_ns[key] = time.perf_counter_ns() - start
         self._programs[key] = program
         while len(self._programs) > _PROGRAMS:
             _, old = self._programs.popitem(last=False)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ShapeError,
         UnsupportedError,
     )
+    from mgeserial.format.tensor_dump import load_tensor_binary
     from mgeserial.ir.graph import Graph, Node, Value
     from mgeserial.ir.model import Model
     from mgeserial.ir.tensor import Tensor
@@ -53,6 +54,7 @@ __all__ = [
     "dumps",
     "iter_graphs",
     "load",
+    "load_tensor_binary",
     "save",
 ]
 
@@ -66,6 +68,7 @@ _HOMES = {
     "Tensor": "mgeserial.ir.tensor",
     "iter_graphs": "mgeserial.reading",
     "load": "mgeserial.reading",
+    "load_tensor_binary": "mgeserial.format.tensor_dump",
     "dumps": "mgeserial.saving",
     "save": "mgeserial.saving",
 }

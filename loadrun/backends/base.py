@@ -49,6 +49,8 @@ class CompileOptions:
         memory_plan: Whether values whose lives do not overlap may share memory.
         workspace_limit: Most bytes of scratch memory for all threads; None: no limit.
         record: Record launches and replay them (1, 2: as load_and_run's `--record-comp-seq`).
+        algorithms: Name of the backend's own set of algorithms to use, as `ProgramReport` tells
+            it; None: the backend's choice.
         progress: Told (what, done, total) during long preparations.
     """
 
@@ -63,6 +65,7 @@ class CompileOptions:
     memory_plan: bool = True
     workspace_limit: int | None = None
     record: int = 0
+    algorithms: str | None = None
     progress: Callable[[str, int, int], None] | None = None
 
 
@@ -76,6 +79,7 @@ class ProgramReport:
         fallback: Names of operators that run on the reference backend, with counts.
         weight_bytes, arena_bytes: Memory held for weights and for activations.
         workspace_bytes: Scratch memory of all threads; 0 where the backend does not say.
+        algorithms: Name of the set of algorithms in use; empty where there is one only.
         plan: Lines that describe the plan, for `--verbose`.
     """
 
@@ -85,6 +89,7 @@ class ProgramReport:
     weight_bytes: int = 0
     arena_bytes: int = 0
     workspace_bytes: int = 0
+    algorithms: str = ""
     plan: list[str] = field(default_factory=list)
 
 

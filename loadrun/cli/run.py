@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from loadrun.cli.extras import Checked
     from loadrun.cli.screen import Screen
-    from loadrun.optimization import Optimized
+    from loadrun.cli.setup import Ready, Request
+    from loadrun.parallel import Concurrency
     from loadrun.report import RunReport
-    from loadrun.runner import CaseResult, Outcome
+    from loadrun.runner import Case, CaseResult, Outcome
     from loadrun.session import Session
     from mgeserial.ir.model import Model
 
@@ -21,176 +24,196 @@ __all__ = ["DESCRIPTION", "EPILOG", "add_arguments", "execute"]
 
 DESCRIPTION = """\
 Run a MegEngine .mge model and measure it. Test cases inside the file are run and checked; otherwise
-inputs come from --input, and the rest are random."""
+inputs come from --input, and the rest are random. Every option of load_and_run works or says why
+not: `loadrun --help-all` lists them."""
 EPILOG = """\
 examples:
   loadrun net.mge                                random inputs, 10 runs after 1 warm-up
-  loadrun net.mge --iter 100 --warmup-iter 500ms --json times.json
+  loadrun net.mge --iter 100 --warmup-iter stable --json times.json
+  loadrun net.mge --duration 3s --profile        at least 3 s, then times of each operator
   loadrun net.mge --input 'data:cat.png;im_info:[[224,224,1]]'
   loadrun net.mge --input 'data:#rand(0,255,1,3,224,224)'
 
-A model whose name is a command's is run as ./run. Nothing is written but what --json and
---bin-out-dump name, and compiled code in the cache folder ($LOADRUN_CACHE, else the user's).
-exit codes: 0 done, 1 outputs are not as expected, 2 bad usage or file, 3 unsupported,
-130 interrupted"""
+A model whose name is a command's is run as ./run. Nothing is written but the files and folders that
+options name, and compiled code in the cache folder ($LOADRUN_CACHE, else the user's).
+exit codes: 0 done, 1 outputs are not as expected or a check failed, 2 bad usage or file,
+3 unsupported, 130 interrupted"""
 
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise argparse.ArgumentTypeError(f"a whole number from 0 is needed, got `{text}`")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if _count(text) < 1:
-        raise argparse.ArgumentTypeError(f"a number from 1 is needed, got `{text}`")
-    return int(text)
-
-
-def _warmup(text: str) -> Any:
-    from loadrun.measure import Warmup
-
-    try:
-        return Warmup.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+# Larger files are hashed only for a document.
+_HASHED_BYTES = 256 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of the command."""
-    add = parser.add_argument
-    add("model", metavar="MODEL", help="a .mge file, with or without test cases")
-    add("--iter", type=_count, default=10, metavar="N", help="timed runs for each case (10)")
-    add(
-        "--warmup-iter",
-        type=_warmup,
-        default="1",
-        metavar="N",
-        help="untimed runs before the first case (1), or a time such as 500ms",
-    )
-    add(
-        "--input",
-        action="append",
-        default=[],
-        metavar="NAME:VALUE",
-        help="a .npy, .npz, .json, .ppm, .pgm, .png or .jpg file, an array [[1,2],[3,4]], or "
-        "#rand(low,high[,shape]); `;` between inputs; may be repeated",
-    )
-    add("--seed", type=_count, default=0, metavar="N", help="seed of random inputs (0)")
-    add("--backend", default="auto", metavar="NAME", help="what computes (auto: the fastest here)")
-    add("--cpu", action="store_true", help="compute on the CPU")
-    add(
-        "--threads",
-        "--multithread",
-        type=_positive,
-        metavar="N",
-        help="threads to compute on (the backend's choice)",
-    )
-    add("--json", metavar="FILE", help="write everything measured as JSON; - for stdout")
-    add("--bin-out-dump", metavar="DIR", help="write the outputs as load_and_run does")
-    add(
-        "--disable-assert-throw",
-        action="store_true",
-        help="report outputs that are not as expected, but time them and exit with 0",
-    )
+    """Declare the options of the command; all of them are in the help of `--help-all`."""
     from loadrun.cli import compare
-    from loadrun.optimization import add_options
+    from loadrun.cli.options import declare
 
+    parser.add_argument("model", metavar="MODEL", help="a .mge file, with or without test cases")
+    declare(parser, everything=getattr(parser, "everything", False))
     compare.add_options(parser)
-    add_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Run, print, write; the exit code."""
-    import mgeserial
-    from loadrun.cli import compare
+    from loadrun.cli import compare, setup
     from loadrun.cli.screen import Screen
-    from loadrun.session import Session
     from mgeserial.ops.registry import every
 
     if compare.is_wanted(args):
         return compare.execute(args)
-    screen = Screen(args.iter, lines=not (args.quiet or args.json == "-"), progress=not args.quiet)
+    screen = Screen(
+        args.iter,
+        lines=not (args.quiet or args.json == "-"),
+        progress=not args.quiet,
+        newer=args.format == "lar13",
+    )
+    request = setup.request_of(args, screen)
+    if args.wait_gdb:
+        setup.wait_for_line()
     # The operator records belong to the program's start, not to reading a file.
     next(every(), None)
     start = time.perf_counter_ns()
-    model = mgeserial.load(args.model)
-    ready = _optimized(args, model)
-    with Session(ready.graph, _backend(args), args.threads) as session:
-        load_ns = time.perf_counter_ns() - start
+    model = setup.load(args)
+    graph = setup.pick_graph(args, model)
+    load_ns = time.perf_counter_ns() - start
+    ready = setup.make_ready(args, graph, request, screen)
+    if args.model_dump:
+        import mgeserial
+
+        mgeserial.save(ready.graph, args.model_dump)
+    with contextlib.ExitStack() as stack:
+        start = time.perf_counter_ns()
+        sessions = _sessions(args, stack, request, ready)
+        load_ns += time.perf_counter_ns() - start
         screen.opened(load_ns)
-        report = _measure(args, model, session, screen)
+        if args.model_info:
+            _model_info(args, sessions[0])
+        report, checked = _measure(args, model, sessions, request, ready, screen)
         report.load_ns = load_ns
-        report.notes = [*report.notes, ready.note]
-        plan = session.program.report.plan if session.program is not None else []
-    for line in plan if args.verbose > 1 else ():
-        screen.say(line)
+        _after(args, report, sessions[0])
     _publish(args, report)
-    return _exit_code(args, report.outcome)
+    return _exit_code(args, report.outcome, checked)
 
 
-def _exit_code(args: argparse.Namespace, outcome: Outcome) -> int:
+def _sessions(
+    args: argparse.Namespace, stack: contextlib.ExitStack, request: Request, ready: Ready
+) -> list[Session]:
+    from loadrun.session import Session
+
+    return [
+        stack.enter_context(
+            Session(ready.graph, request.backend, request.threads, options=ready.options)
+        )
+        for _ in range(args.thread)
+    ]
+
+
+def _exit_code(args: argparse.Namespace, outcome: Outcome, checked: Checked) -> int:
     from loadrun.cli.entry import INTERRUPTED
 
     if outcome.interrupted:
         return INTERRUPTED
-    return 1 if outcome.failed and not args.disable_assert_throw else 0
+    wrong = outcome.failed and not args.disable_assert_throw
+    return 1 if wrong or checked.failed else 0
 
 
-def _backend(args: argparse.Namespace) -> str:
-    """Name of the backend; `--cpu` is the fastest one that does not need another device."""
-    from loadrun.backends.base import get_backend
-    from mgeserial.errors import InputError, UnsupportedError
+def _model_info(args: argparse.Namespace, session: Session) -> None:
+    from loadrun.modelinfo import model_info
 
-    if not args.cpu:
-        return str(args.backend)
-    if args.backend not in ("auto", "cpu", "reference"):
-        raise InputError(f"--cpu and --backend {args.backend} exclude each other")
-    if args.backend != "auto":
-        return str(args.backend)
-    try:
-        return get_backend("cpu").name
-    except (InputError, UnsupportedError):
-        return "reference"
+    text = model_info(session.inputs, session.outputs, about=args.model)
+    print(text, file=sys.stderr if args.json == "-" else sys.stdout)
 
 
-def _optimized(args: argparse.Namespace, model: Model) -> Optimized:
-    """The network as it will run."""
-    from loadrun.backends.base import choose, get_backend
-    from loadrun.optimization import optimized, options_of
+def _measure(
+    args: argparse.Namespace,
+    model: Model,
+    sessions: Sequence[Session],
+    request: Request,
+    ready: Ready,
+    screen: Screen,
+) -> tuple[RunReport, Checked]:
+    """Checks first, then the samples."""
+    from loadrun.cli.extras import check_values
+    from loadrun.runner import make_cases
 
-    name = _backend(args)
-    backend = choose() if name == "auto" else get_backend(name)
-    return optimized(model.graph, options_of(args, backend))
-
-
-def _measure(args: argparse.Namespace, model: Model, session: Session, screen: Screen) -> RunReport:
-    from loadrun.environment import environment, file_sha256, peak_memory_bytes
-    from loadrun.report import RunReport
-    from loadrun.runner import make_cases, run_cases
-
-    testcases = model.testcases
-    if testcases and args.input:
-        screen.say(f"--input is given: the file's {len(testcases)} test cases are not run")
+    session = sessions[0]
+    testcases = model.testcases if args.batch_size is None else []
+    if model.testcases and (args.input or args.batch_size is not None):
+        why = "--input is" if args.input else "--batch-size is"
+        screen.say(f"{why} given: the file's {len(model.testcases)} test cases are not run")
     cases = make_cases(session, testcases, args.input, seed=args.seed)
+    checked = check_values(args, cases, session, request, ready)
+    for option, lines in checked.lines.items():
+        for line in lines:
+            screen.say(f"{option}: {line}")
     try:
-        outcome = run_cases(
-            session,
+        outcome, together = _timed(args, sessions, cases, request, screen)
+    finally:
+        screen.clear()
+    report = _report(args, model, session, outcome, cases)
+    report.concurrency = together
+    report.checks = checked.lines
+    report.notes = [*report.notes, *ready.notes]
+    return report, checked
+
+
+def _timed(
+    args: argparse.Namespace,
+    sessions: Sequence[Session],
+    cases: Sequence[Case],
+    request: Request,
+    screen: Screen,
+) -> tuple[Outcome, Concurrency | None]:
+    from loadrun.parallel import run_parallel
+    from loadrun.runner import run_cases
+
+    keeper = _keeper(args, sessions[0])
+    if len(sessions) > 1:
+        outcome, together = run_parallel(
+            sessions,
             cases,
             iters=args.iter,
             warmup=args.warmup_iter,
+            pacing=request.pacing,
             time_failed=args.disable_assert_throw,
-            keep_outputs=_keeper(args, session),
             listener=screen,
         )
-    finally:
-        screen.clear()
+        for result in outcome.results:
+            if keeper is not None and result.session == 0 and not outcome.interrupted:
+                result.outputs = sessions[0].run(result.case.feeds.arrays)
+                keeper(result)
+        return outcome, together
+    outcome = run_cases(
+        sessions[0],
+        cases,
+        iters=args.iter,
+        warmup=args.warmup_iter,
+        time_failed=args.disable_assert_throw,
+        keep_outputs=keeper,
+        listener=screen,
+        pacing=request.pacing,
+    )
+    return outcome, None
+
+
+def _report(
+    args: argparse.Namespace,
+    model: Model,
+    session: Session,
+    outcome: Outcome,
+    cases: Sequence[Case],
+) -> RunReport:
+    from loadrun.environment import environment, file_sha256, peak_memory_bytes
+    from loadrun.report import RunReport
+
     program = session.program.report if session.program is not None else None
     fallback = program.fallback if program else {}
     notes = list(program.notes) if program else []
     if fallback:
         held = ", ".join(f"{name} ({count})" for name, count in fallback.items())
         notes.append(f"run by the reference backend: {held}")
+    size = model.info.nbytes if model.info else None
+    hashed = bool(args.json) or (size or 0) <= _HASHED_BYTES
     return RunReport(
         model=args.model,
         backend=session.backend,
@@ -200,20 +223,33 @@ def _measure(args: argparse.Namespace, model: Model, session: Session, screen: S
         iters=args.iter,
         warmup=str(args.warmup_iter),
         seed=args.seed,
-        model_bytes=model.info.nbytes if model.info else None,
-        sha256=file_sha256(args.model) if args.json else None,
-        environment=environment() if args.json else {},
+        model_bytes=size,
+        sha256=file_sha256(args.model) if hashed else None,
+        environment=environment(),
         peak_memory_bytes=peak_memory_bytes(),
         weight_bytes=program.weight_bytes if program else None,
         arena_bytes=program.arena_bytes if program else None,
+        workspace_bytes=program.workspace_bytes if program else None,
         notes=notes,
         command=args.command_line,
+        duration_ns=args.duration,
+        interval_ns=args.interval,
+        percentiles=args.percentile,
+        batch=_batch(cases),
+        copies_outputs=args.copy_to_host,
     )
+
+
+def _batch(cases: Sequence[Case]) -> int | None:
+    """First dimension that all inputs of more than one dimension share."""
+    sizes = {a.shape[0] for c in cases for a in c.feeds.arrays.values() if a.ndim > 1}
+    return next(iter(sizes)) if len(sizes) == 1 else None
 
 
 def _keeper(args: argparse.Namespace, session: Session) -> Callable[[CaseResult], None] | None:
     """What to do with a case's outputs; None: nobody asked for them, so they are not computed."""
-    if not (args.bin_out_dump or args.json or args.verbose):
+    asked = (args.bin_out_dump, args.json, getattr(args, "report", None), args.verbose)
+    if not any(asked):
         return None
 
     def keep(result: CaseResult) -> None:
@@ -225,18 +261,53 @@ def _keeper(args: argparse.Namespace, session: Session) -> Callable[[CaseResult]
     return keep
 
 
+def _after(args: argparse.Namespace, report: RunReport, session: Session) -> None:
+    """Profile, memory plan, the plan of `-v`: in runs of their own, when all is measured."""
+    from loadrun.cli import extras
+
+    results = report.outcome.results
+    if report.outcome.interrupted or not results:
+        return
+    feeds = results[0].case.feeds.arrays
+    if extras.wants_profile(args):
+        report.profile = extras.make_profile(args, session, feeds)
+        about = {"model": {"path": report.model, "sha256": report.sha256}}
+        extras.write_profile(
+            args, report.profile, {**about, "environment": dict(report.environment)}
+        )
+    if args.get_static_mem_info or args.json or getattr(args, "report", None):
+        _memory(args, report, session)
+    program = session.program
+    if args.verbose and program is not None:
+        print("\n".join(program.report.plan), file=sys.stderr)
+
+
+def _memory(args: argparse.Namespace, report: RunReport, session: Session) -> None:
+    from loadrun.memorymap import memory_document, write_memory
+    from mgeserial.errors import UnsupportedError
+
+    try:
+        plan = session.memory(report.outcome.results[0].case.feeds.arrays)
+    except (UnsupportedError, AttributeError):
+        if args.get_static_mem_info:
+            raise
+        return
+    report.memory = memory_document(plan, backend=report.backend)
+    if args.get_static_mem_info:
+        write_memory(plan, args.get_static_mem_info, backend=report.backend)
+
+
 def _publish(args: argparse.Namespace, report: RunReport) -> None:
-    """The summary on stdout and the document where it was asked for."""
-    from loadrun.report import to_json, to_text
+    """The summary on stdout and the documents where they were asked for."""
+    from loadrun.cli.outcome import publish
+    from loadrun.document import run_document
+    from loadrun.profiletext import profile_text
+    from loadrun.report import to_text
 
-    if args.json == "-":
-        sys.stdout.write(to_json(report))
-        return
-    print(to_text(report, verbose=args.verbose))
-    if not args.json:
-        return
-    document = to_json(report)
-    from mgeserial.format.atomic import write_atomic
+    def text() -> str:
+        summary = to_text(report, verbose=args.verbose)
+        if report.profile is None:
+            return summary
+        return f"{summary}\n\n{profile_text(report.profile, top=args.profile_top)}"
 
-    # A named result is replaced as a whole without asking: measuring again is the normal case.
-    write_atomic(args.json, document.encode("utf-8", "surrogateescape"))
+    publish(args, lambda: run_document(report), text)

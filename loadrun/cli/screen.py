@@ -29,7 +29,8 @@ class Screen(Listener):
 
     def __init__(self, iters: int, *, lines: bool, progress: bool, newer: bool = False) -> None:
         form = NewerLines if newer else LoadAndRunLines
-        self._lines = form(self._print if lines else _nothing, iters)
+        self._write = self._print if lines else _nothing
+        self._lines = form(self._write, iters)
         self._iters = iters
         self._progress = ProgressLine(sys.stderr, enabled=progress)
         self._total = 0
@@ -38,10 +39,18 @@ class Screen(Listener):
         """The model is there."""
         self._lines.loaded(versions(), load_ns)
 
+    def line(self, text: str) -> None:
+        """One line among the lines of the run (nothing where those are not printed)."""
+        self._write(text)
+
     def say(self, text: str) -> None:
         """One line on stderr."""
         self.clear()
         print(text, file=sys.stderr)
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """Progress of a long preparation."""
+        self._progress.update(what, done, total)
 
     def clear(self) -> None:
         """Take the progress line away."""

@@ -19,13 +19,21 @@ import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import IO
 
 from mgeserial.dtypes import Array, DType, DTypeEnum, pack, unpack
 from mgeserial.errors import FormatError, UnsupportedError, printable
 from mgeserial.format.atomic import write_atomic
 from mgeserial.format.container import open_source
 
-__all__ = ["TensorDump", "decode", "encode", "read_tensor_dump", "write_tensor_dump"]
+__all__ = [
+    "TensorDump",
+    "decode",
+    "encode",
+    "load_tensor_binary",
+    "read_tensor_dump",
+    "write_tensor_dump",
+]
 
 _HEADER = struct.Struct("<3I")
 _SLOTS = 7
@@ -84,6 +92,24 @@ def read_tensor_dump(path: str | os.PathLike[str]) -> TensorDump:
         return decode(source.data)
     except (FormatError, UnsupportedError) as error:
         raise error.located(path=path) from error.__cause__
+
+
+def load_tensor_binary(source: str | os.PathLike[str] | IO[bytes]) -> tuple[Array, str]:
+    """Read a tensor that `--bin-out-dump` or `--bin-io-dump` wrote, here or in load_and_run.
+
+    Args:
+        source: Path, or a binary file open at the tensor's first byte.
+
+    Returns:
+        Values in the storage of the type (quantised types: their integers), and the name.
+
+    Raises:
+        InputError: The file cannot be read.
+        FormatError: It is not a tensor dump.
+        UnsupportedError: Its dtype number is not known.
+    """
+    found = decode(source.read()) if hasattr(source, "read") else read_tensor_dump(source)
+    return found.array, found.name
 
 
 def write_tensor_dump(

@@ -59,6 +59,7 @@ class CpuProgram:
             fallback=dict(lowered.fallback),
             weight_bytes=stats.const_bytes,
             arena_bytes=stats.arena_bytes,
+            algorithms=planned.name,
             workspace_bytes=probe.workspace(plan),
             plan=[target.key(), *str(plan).splitlines()],
         )

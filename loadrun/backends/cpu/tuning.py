@@ -48,6 +48,7 @@ class Planned:
     """A plan and what a person should know about its choice."""
 
     plan: Plan
+    name: str
     notes: tuple[str, ...] = ()
 
 
@@ -73,7 +74,7 @@ def plan_for(
         scratch.append(probe.workspace(plan))
         if limit is None or scratch[-1] <= limit:
             plans[name] = plan if options.memory_plan else probe.unshared(plan)
-            if not (measured or options.policy_file):
+            if not (measured or options.policy_file or options.algorithms):
                 break
     if not plans:
         raise UnsupportedError(
@@ -81,6 +82,8 @@ def plan_for(
             f"{limit}",
             hint="raise --workspace-limit, or use fewer threads: each has its own",
         )
+    if options.algorithms in plans:
+        return Planned(plans[options.algorithms], options.algorithms)
     found = _policy(options.policy_file)
     key = digest(target.key(), str(threads), *(str(p) for p in plans.values()))
     name, note = found.get(key, ""), "algorithms of the policy file"
@@ -89,8 +92,9 @@ def plan_for(
         if options.policy_file:
             write_atomic(options.policy_file, _document({**found, key: name}).encode("ascii"))
     if name not in plans:
-        return Planned(next(iter(plans.values())))
-    return Planned(plans[name], (f"{note}: {name}",))
+        first = next(iter(plans))
+        return Planned(plans[first], first)
+    return Planned(plans[name], name, (f"{note}: {name}",))
 
 
 def _document(choices: dict[str, str]) -> str:
