@@ -201,7 +201,10 @@ def walk(
     equal: set[Value] = set(a.graph.inputs)
     alone = 0
     nodes = [n for n in a.graph.nodes if is_operator(n)]
-    ordered = [v for n in nodes for v in n.outputs if part.partners.get(v) is not None]
+    needed = {v for n in a.graph.nodes for v in n.inputs} | set(a.graph.outputs)
+    ordered = [
+        v for n in nodes for v in n.outputs if v in needed and part.partners.get(v) is not None
+    ]
     found.uncomparable = sum(all(part.partners.get(v) is None for v in n.outputs) for n in nodes)
     for stretch in Values.stretches(ordered):
         partners = [p for v in stretch if (p := part.partners.get(v)) is not None]

@@ -71,7 +71,8 @@ def roundings(graph: Graph) -> dict[Value, Rounding]:
     found: dict[Value, Rounding] = {}
     types = graph.inference.types
     for node in graph.nodes:
-        before = [found[v] for v in node.inputs]
+        # A shape does not depend on values.
+        before = [found[v] for v in node.inputs] if node.op.name != "GetVarShape" else []
         longest = max((r.length for r in before), default=1)
         depth = max((r.depth for r in before), default=0)
         own = step(node, types)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from loadrun.reporting.markup import Markup, join, tag
-from loadrun.reporting.units import best_unit, bytes_label, number, ticks, time_label
+from loadrun.reporting.units import best_unit, bytes_label, plain, ticks, time_label
 
 __all__ = ["errors", "histogram", "latency", "memory", "speeds"]
 
@@ -20,6 +20,7 @@ WIDTH, HEIGHT = 1000.0, 300.0
 _MOST_DOTS = 1500
 _MOST_BINS = 60
 _MOST_BLOCKS = 5000
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes"))
 Label = Callable[[float], str]
 
 
@@ -98,7 +99,7 @@ def latency(series: Sequence[tuple[str, Sequence[int]]], *, title: str) -> Marku
         x=(0, max(count - 1, 1)),
         y=y,
         x_labels=["run 0", f"run {max(count - 1, 1)}"],
-        y_label=lambda ns: f"{number(ns / size, 3)} {unit}",
+        y_label=lambda ns: f"{plain(ns / size)} {unit}",
         kind="latency",
         legend=[(name, f"s{k}") for k, (name, _) in enumerate(series)] if len(series) > 1 else (),
         data=";".join(",".join(map(str, samples)) for _, samples in series)
@@ -175,7 +176,7 @@ def histogram(samples: Sequence[int], marks: Sequence[tuple[str, float]], *, tit
         x=(low, high),
         y=y,
         x_labels=[time_label(low), time_label(high)],
-        y_label=lambda v: number(v, 3),
+        y_label=plain,
         kind="histogram",
         legend=[(f"{name} {time_label(ns)}", name) for name, ns in marks],
     )
@@ -216,7 +217,7 @@ def memory(document: dict[str, object]) -> Markup:
         x=(0, count),
         y=y,
         x_labels=["step 0", f"step {count - 1}"],
-        y_label=lambda b: bytes_label(b, like=y[-1]),
+        y_label=lambda b: _round_bytes(b, y[-1]),
         kind="memory",
     )
 
@@ -237,15 +238,20 @@ def _alive(steps: Sequence[dict[str, float]]) -> Markup:
         x=(0, count),
         y=y,
         x_labels=["step 0", f"step {count - 1}"],
-        y_label=lambda b: bytes_label(b, like=y[-1]),
+        y_label=lambda b: _round_bytes(b, y[-1]),
         kind="alive",
     )
 
 
 def _byte_ticks(high: float) -> list[float]:
     """Round numbers of the unit that the largest is shown in."""
-    size, _ = best_unit(high, ((1 << 30, ""), (1 << 20, ""), (1 << 10, ""), (1, "")))
+    size, _ = best_unit(high, _SIZES)
     return [t * size for t in ticks(0, max(high, 1) / size)]
+
+
+def _round_bytes(count: float, like: float) -> str:
+    size, unit = best_unit(like, _SIZES)
+    return f"{plain(count / size)} {unit}"
 
 
 def _records(found: object) -> list[dict[str, float]]:

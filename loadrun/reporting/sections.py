@@ -73,14 +73,14 @@ def _folded(title: str, *body: object) -> Markup:
     return tag("details", tag("summary", title), inside) if inside else Markup("")
 
 
-def _figures(rows: Sequence[tuple[str, str, str]]) -> Markup:
+def _figures(rows: Sequence[tuple[str, str, str]], *, wide: bool = False) -> Markup:
     """Figures at a glance: value, what it is, and more in a few words."""
     cards = [
         tag("div", tag("b", value), tag("span", name), tag("small", more) if more else None)
         for value, name, more in rows
         if value != NONE
     ]
-    return tag("div", *cards, class_="figures")
+    return tag("div", *cards, class_="figures wide" if wide else "figures")
 
 
 def _badge(tone: str, *words: object) -> Markup:
@@ -214,7 +214,9 @@ def _scaled(profile: Mapping[str, Any], key: str) -> float | None:
 
 
 def _main_type(row: Mapping[str, Any]) -> str:
-    return str(row.get("type") or "")
+    """Type whose colour a step has; changes of layout have none of their own."""
+    name = str(row.get("type") or "")
+    return "RelayoutFormat" if name.startswith("(") else name
 
 
 def _memory(document: Mapping[str, Any], known: Mapping[str, Table]) -> Markup:
@@ -247,7 +249,8 @@ def _compare(document: Mapping[str, Any], known: Mapping[str, Table]) -> list[Se
         for s in document.get("sides") or ()
     ]
     summary = join(
-        _badge("good" if passed else "poor", document.get("verdict") or ""), _figures(sides)
+        _badge("good" if passed else "poor", document.get("verdict") or ""),
+        _figures(sides, wide=True),
     )
     found = [Section("summary", "Summary", summary)]
     found.append(Section("outputs", "Outputs", _plain(known.get("outputs"))))
@@ -307,7 +310,9 @@ def _speed(pair: Mapping[str, Any], _: int) -> Markup:
     more = "" if low is None else f"95 % interval {number(low, 3)} to {number(high, 3)}"
     series = [(a, speed.get("a_samples_ns") or ()), (b, speed.get("b_samples_ns") or ())]
     return join(
-        _figures([(number(speed.get("ratio"), 3), f"times as fast: {b} against {a}", more)]),
+        _figures(
+            [(number(speed.get("ratio"), 3), f"times as fast: {b} against {a}", more)], wide=True
+        ),
         charts.latency(series, title=f"{a} and {b}, in turns"),
     )
 
@@ -328,7 +333,7 @@ def _sweep(document: Mapping[str, Any], known: Mapping[str, Table]) -> list[Sect
             ),
             (number(row.get("samples_per_s")), "samples per second", ""),
         ]
-        found.append(Section("summary", "Summary", _figures(figures)))
+        found.append(Section("summary", "Summary", _figures(figures, wide=True)))
     bars = [
         (str(r.get("label")), r["median_ms"] * 1e6, k == best)
         for k, r in enumerate(rows)

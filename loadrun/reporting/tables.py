@@ -56,7 +56,7 @@ def _rows(
 def _present(key: str, title: str, columns: Sequence[Column], records: Any) -> Table:
     """A table of the columns for which any record has a value."""
     records = [r for r in records or () if isinstance(r, Mapping)]
-    shown = tuple(c for c in columns if any(r.get(c.key) is not None for r in records))
+    shown = tuple(c for c in columns if any(r.get(c.key) not in (None, "") for r in records))
     return Table(key, title, shown, _rows(records, shown))
 
 

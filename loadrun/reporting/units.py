@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["best_unit", "bytes_label", "number", "percent", "ticks", "time_label"]
+__all__ = ["best_unit", "bytes_label", "number", "percent", "plain", "ticks", "time_label"]
 
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes"))
@@ -28,6 +28,11 @@ def number(value: Any, digits: int = 4) -> str:
         return f"{value:.{digits - 1}e}"
     decimals = max(digits - 1 - math.floor(math.log10(size)), 0) if size else 0
     return f"{value:,.{decimals}f}"
+
+
+def plain(value: float) -> str:
+    """A round number, as the ticks of an axis are."""
+    return f"{value:,.10g}" if abs(value) < 1e7 else f"{value:g}"
 
 
 def percent(part: float | None) -> str:

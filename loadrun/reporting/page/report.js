@@ -88,8 +88,8 @@ const show = document.getElementById("show-graph");
 if (show && data.graph) {
   show.addEventListener("click", () => {
     const frame = document.getElementById("graph-frame");
+    frame.hidden = false; // first, so that the picture knows how wide it is
     frame.srcdoc = data.graph;
-    frame.hidden = false;
     show.hidden = true;
   });
 }
