@@ -35,9 +35,10 @@ class CpuProgram:
         target = detect()
         threads = options.threads or jit.processors()
         notes: list[str] = []
-        lowered = lower.lower(graph, inference)
         cache = _cache(options, notes)
         contents = Contents(cache, verify=options.verify_cache)
+        contents.begin(t.raw for n in graph.params for t in n.tensors)
+        lowered = lower.lower(graph, inference)
         self._inputs = [k for k, name in enumerate(lowered.inputs) if name]
         planned = tuning.plan_for(lowered.network, target, threads, options, contents)
         plan = planned.plan

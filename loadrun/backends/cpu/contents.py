@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import time
+from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +34,15 @@ def _stamp(number: int) -> _Stamp:
     return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A mapped file, its stamp, and its digest once it is there."""
+
+    file: FileMap
+    stamp: _Stamp
+    result: Future[str]
+
+
 @dataclass(slots=True)
 class Contents:
     """Keys of the arrays of one compilation.
@@ -42,7 +54,16 @@ class Contents:
 
     cache: Cache
     verify: bool = False
-    _files: dict[int, tuple[FileMap, _Stamp, str]] = field(default_factory=dict, repr=False)
+    _files: dict[int, _Known] = field(default_factory=dict, repr=False)
+
+    def begin(self, views: Iterable[memoryview | None]) -> None:
+        """Start to take the digest of the file that the views belong to, beside other work."""
+        if self.cache.folder is None:
+            return
+        owners = {id(v.obj): v.obj for v in views if v is not None}
+        for owner in owners.values():
+            if isinstance(owner, FileMap) and owner.number >= 0:
+                self._file(owner)
 
     def key(self, array: Array) -> str:
         """A text that differs when shape, type or elements differ; '' when nothing is kept."""
@@ -52,32 +73,41 @@ class Contents:
         place = _place(array)
         if place is not None:
             file, offset = place
-            return digest("file", what, self._file(file), str(offset), str(array.strides))
+            return digest(
+                "file", what, self._file(file).result.result(), str(offset), str(array.strides)
+            )
         if not array.flags.c_contiguous and array.T.flags.c_contiguous:
             return digest("transposed", what, _bytes(array.T))
         return digest("array", what, _bytes(np.ascontiguousarray(array)))
 
     def unchanged(self) -> bool:
         """Whether no file has been written to since its digest was taken."""
-        return all(_stamp(file.number) == stamp for file, stamp, _ in self._files.values())
+        return all(_stamp(f.file.number) == f.stamp for f in self._files.values())
 
-    def _file(self, file: FileMap) -> str:
+    def _file(self, file: FileMap) -> _Known:
         known = self._files.get(id(file))
         if known is None:
-            stamp = _stamp(file.number)
-            known = self._files[id(file)] = (file, stamp, self._digest(file, stamp))
-        return known[2]
+            stamp, result = _stamp(file.number), Future[str]()
+            known = self._files[id(file)] = _Known(file, stamp, result)
+            name = digest("stat", *map(str, stamp))
+            found = None if self.verify else self.cache.read(name, "d")
+            if found is not None:
+                result.set_result(found.decode("ascii"))
+            else:
+                threading.Thread(target=self._hash, args=(known, name), daemon=True).start()
+        return known
 
-    def _digest(self, file: FileMap, stamp: _Stamp) -> str:
-        name = digest("stat", *map(str, stamp))
-        found = None if self.verify else self.cache.read(name, "d")
-        if found is not None:
-            return found.decode("ascii")
-        text = hashlib.sha256(memoryview(file)).hexdigest()
-        settled = max(stamp[3], stamp[4]) + _SETTLED_NS < time.time_ns()
-        if settled and _stamp(file.number) == stamp:
-            self.cache.write(name, "d", text.encode("ascii"))
-        return text
+    def _hash(self, known: _Known, name: str) -> None:
+        """Take a file's digest, and remember it if the file has settled."""
+        try:
+            text = hashlib.sha256(memoryview(known.file)).hexdigest()
+            settled = max(known.stamp[3], known.stamp[4]) + _SETTLED_NS < time.time_ns()
+            if settled and _stamp(known.file.number) == known.stamp:
+                self.cache.write(name, "d", text.encode("ascii"))
+        except BaseException as error:
+            known.result.set_exception(error)
+            raise
+        known.result.set_result(text)
 
 
 def _bytes(array: Array) -> memoryview:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -105,6 +106,7 @@ class Program:
         for name, offset in arena.offsets.items():
             self._bases[name] = self._arena.address + offset
             self._views[name] = self._arena.array(offset, plan.buffers[name].nbytes)
+        self._keeper: threading.Thread | None = None
         packing = time.perf_counter()
         cached = self._load_consts(cache, jobs, contents)
         packed = time.perf_counter()
@@ -165,7 +167,9 @@ class Program:
         with ThreadPoolExecutor(jobs or min(jit.processors(), 8)) as pool:
             list(pool.map(pack, consts))
         if key and (contents is None or contents.unchanged()):
-            cache.write(key, "w", whole.data)
+            # Nothing of this process waits for it; a thread that is not a daemon ends in its time.
+            self._keeper = threading.Thread(target=_keep, args=(cache, key, whole))
+            self._keeper.start()
         return False
 
     def _make_args(self) -> None:
@@ -335,3 +339,11 @@ class Program:
         """Stop the threads, then free the code. Safe to call twice."""
         self._team.close()
         self._image.close()
+        if self._keeper is not None:
+            self._keeper.join()
+
+
+def _keep(cache: Cache, key: str, whole: Array) -> None:
+    """Write packed weights to the cache."""
+    cache.write(key, "w", whole.data)
+    cache.trim()

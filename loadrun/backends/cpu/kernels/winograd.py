@@ -20,7 +20,7 @@ from loadrun.backends.cpu.emit import Func, Int
 from loadrun.backends.cpu.kernels import common, micro
 from loadrun.backends.cpu.kernels import winograd_math as wm
 from loadrun.backends.cpu.kernels.common import Epilogue, pieces
-from loadrun.backends.cpu.kernels.conv import ConvSpec, pack_panels
+from loadrun.backends.cpu.kernels.conv import ConvSpec
 from loadrun.backends.cpu.layout import Halo, Image
 from loadrun.backends.cpu.plan import Array, Kernel, Rows
 from loadrun.backends.cpu.target import Target
@@ -349,13 +349,13 @@ class WinogradConv:
 
     def pack(self, weights: Array) -> Array:
         """Filters (1, oc, ic, 3, 3) as U: [panel][point][ic][nb * lanes]."""
-        s, lanes = self.spec, self.target.lanes
+        s, width = self.spec, self.nb * self.target.lanes
         g = np.array([[float(v) for v in row] for row in wm.matrices(self.m)[1]])
-        planes = weights.reshape(s.oc, s.ic, 9).transpose(2, 1, 0).astype(np.float64)
-        every = np.kron(g, g) @ planes.reshape(9, s.ic * s.oc)  # all points at once
-        u = every.astype(np.float32).reshape(self.points * s.ic, s.oc)
-        if s.oc == self.vectors * lanes:
-            return pack_panels(u[None], self.nb * lanes)
-        grown = np.zeros((1, self.points * s.ic, self.vectors * lanes), np.float32)
-        grown[0, :, : s.oc] = u
-        return pack_panels(grown, self.nb * lanes)
+        both = np.kron(g, g)
+        rows = weights.reshape(s.oc, s.ic, 9)
+        out = np.zeros((self.panels, self.points, s.ic, width), np.float32)
+        for k, panel in enumerate(out):  # one by one, so that the transposes stay in the cache
+            part = rows[k * width : (k + 1) * width].transpose(2, 1, 0).astype(np.float64)
+            u = both @ part.reshape(9, -1)
+            panel[:, :, : part.shape[2]] = u.reshape(self.points, s.ic, -1)
+        return out.reshape(-1)
