@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from loadrun.backends.base import CompileOptions
 from loadrun.session import Session
 from mgeserial.diff import align
 from mgeserial.dtypes import Array
@@ -32,6 +33,7 @@ class Side:
         backend: Name of the backend.
         threads: Threads; None: the backend's choice.
         prepare: What is done to a network before it runs, as `loadrun run` does.
+        options: Further compile options; None: none.
     """
 
     label: str
@@ -40,11 +42,13 @@ class Side:
     backend: str
     threads: int | None = None
     prepare: Callable[[Graph], Graph] = lambda graph: graph
+    options: CompileOptions | None = None
 
     def session(self, graph: Graph | None = None, *, prepared: bool = True) -> Session:
         """A session over the network, or over a part of it."""
         network = self.graph if graph is None else graph
-        return Session(self.prepare(network) if prepared else network, self.backend, self.threads)
+        ready = self.prepare(network) if prepared else network
+        return Session(ready, self.backend, self.threads, options=self.options)
 
     def run(self, graph: Graph, feeds: Feeds, *, prepared: bool = True) -> list[Array]:
         """Outputs of a part of the network, in order."""

@@ -8,65 +8,17 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from loadrun.cli.setup import Request
     from loadrun.compare import Comparison
     from loadrun.comparison_report import CompareReport
-    from loadrun.gates import Condition
     from loadrun.inputs import Feeds
     from loadrun.sides import Side
     from mgeserial.ir.graph import Graph
     from mgeserial.ir.model import Model
 
-__all__ = ["add_options", "execute", "is_wanted"]
+__all__ = ["execute", "is_wanted"]
 
 _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of comparisons."""
-    group = parser.add_argument_group("comparing")
-    add = group.add_argument
-    add("--compare", metavar="MODEL", help="compare MODEL with another model: outputs, then speed")
-    add(
-        "--backends",
-        metavar="A,B",
-        help="compare one model on several backends, the first of them being right; with "
-        "--compare: the first model's and the second's",
-    )
-    add(
-        "--max-err",
-        type=_number,
-        metavar="X",
-        help="error |a-b|/max(1,min(|a|,|b|)) allowed in outputs (by type and size of sums)",
-    )
-    add(
-        "--fail-if",
-        action="append",
-        default=[],
-        metavar="CONDITION",
-        help="exit with 1 if it holds, such as 'ratio<0.95' or 'max_abs>1e-3 or b_ms>20'; names: "
-        "ratio, ratio_low, ratio_high, a_ms, b_ms, max_abs, max_rel, max_ulp, cosine, error",
-    )
-    add(
-        "--bisect",
-        nargs="?",
-        const="",
-        metavar="FILE",
-        help="reduce a differing network to the smallest part that differs and save it with a "
-        "test case (MODEL.bisect.mge)",
-    )
-    add("--no-walk", action="store_true", help="do not look for the operator that diverges")
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not value >= 0:
-        raise argparse.ArgumentTypeError(f"a number from 0 is needed, got `{text}`")
-    return value
 
 
 def is_wanted(args: argparse.Namespace) -> bool:
@@ -88,33 +40,50 @@ def is_wanted(args: argparse.Namespace) -> bool:
     return False
 
 
-def conditions(args: argparse.Namespace, names: Sequence[str]) -> list[Condition]:
-    """The conditions of `--fail-if`.
+# Options that a comparison knows; the others measure or dump one model.
+_KNOWN = frozenset(
+    "iter warmup_iter graph input seed batch_size json report csv fail_if compare backends max_err "
+    "bisect no_walk backend cpu cuda cpu_default threads multithread_default "
+    "multi_thread_core_ids enable_jit fast_run full_run fast_run_algo_policy "
+    "fast_run_shared_batch_size reproducible workspace_limit disable_mem_opt".split()
+)
+
+
+def _refuse_others(args: argparse.Namespace) -> None:
+    """Refuse what would be left out without a word.
 
     Raises:
-        InputError: One cannot be read, or names what does not exist.
+        InputError: An option that does not go with a comparison.
     """
-    from loadrun.gates import Condition
+    from loadrun.cli.options import State, given
+    from mgeserial.errors import InputError
 
-    found = [Condition.parse(text) for text in args.fail_if]
-    for condition in found:
-        condition.check_names(dict.fromkeys(names))
-    return found
+    for option in given(args):
+        if option.state is State.WORKS and option.dest not in _KNOWN:
+            raise InputError(
+                f"{option.name} does not go with --compare and --backends",
+                hint=f"run each model with {option.name} by itself",
+            )
 
 
 def execute(args: argparse.Namespace) -> int:
     """Compare, print, write; the exit code."""
     import mgeserial
+    from loadrun.cli import conditions, setup
     from loadrun.cli.progress import ProgressLine
+    from loadrun.cli.screen import Screen
     from loadrun.compare import GATES, compare
     from loadrun.comparison_report import CompareReport
     from loadrun.environment import environment
 
-    gates = conditions(args, list(GATES))
+    gates = conditions.read(args.fail_if, GATES)
+    _refuse_others(args)
+    screen = Screen(args.iter, lines=False, progress=not args.quiet)
+    request = setup.request_of(args, screen)
     line = ProgressLine(sys.stderr, enabled=not args.quiet)
     model = mgeserial.load(args.model)
     other = mgeserial.load(args.compare) if args.compare is not None else None
-    feeds, sides = _sides(args, model, other)
+    feeds, sides = _sides(args, request, model, other)
     cases = [(title, found.arrays) for title, found in feeds]
     bisect_to = args.bisect or (None if args.bisect is None else _beside(args.model))
 
@@ -177,12 +146,13 @@ def _inputs(feeds: Feeds) -> list[dict[str, Any]]:
 
 
 def _sides(
-    args: argparse.Namespace, model: Model, other: Model | None
+    args: argparse.Namespace, request: Request, model: Model, other: Model | None
 ) -> tuple[list[tuple[str, Feeds]], list[Side]]:
     """The cases' inputs and the two or more sides."""
+    from loadrun.cli import setup
     from mgeserial.errors import InputError
 
-    names = _backends(args, two=other is not None)
+    names = _backends(args, request)
     if other is not None and len(names) > 2:
         raise InputError(
             f"--compare takes at most two backends, got {len(names)}",
@@ -190,31 +160,36 @@ def _sides(
         )
     if other is None and len(names) < 2:
         raise InputError("--backends needs two at least", hint="such as --backends reference,cpu")
-    network = _plain(model)
+    network = _plain(setup.pick_graph(args, model))
     feeds = _cases(args, model, network)
     first = _shaped(network, feeds[0][1])
     if other is None:
         graphs = [(args.model, first)] * len(names)
     else:
-        second = _plain(other)
+        second = _plain(setup.pick_graph(args, other))
         graphs = [(args.model, first), (args.compare, _shaped(second, _as_second(feeds, second)))]
         names = names * 2 if len(names) == 1 else names
     return feeds, [
-        _side(args, _LABELS[i], path, graph, name)
+        _side(args, request, _LABELS[i], path, graph, name)
         for i, ((path, graph), name) in enumerate(zip(graphs, names, strict=True))
     ]
 
 
-def _backends(args: argparse.Namespace, *, two: bool) -> list[str]:
+def _backends(args: argparse.Namespace, request: Request) -> list[str]:
     from loadrun.backends.base import choose, get_backend
 
-    names = [n.strip() for n in args.backends.split(",")] if args.backends else [args.backend]
-    if args.backends is None and args.cpu and two:
-        names = ["cpu"]
+    names = [n.strip() for n in args.backends.split(",")] if args.backends else [request.backend]
     return [choose().name if n == "auto" else get_backend(n).name for n in names][: len(_LABELS)]
 
 
-def _side(args: argparse.Namespace, label: str, path: str, graph: Graph, backend: str) -> Side:
+def _side(
+    args: argparse.Namespace,
+    request: Request,
+    label: str,
+    path: str,
+    graph: Graph,
+    backend: str,
+) -> Side:
     from loadrun.backends.base import get_backend
     from loadrun.optimization import optimized, options_of
     from loadrun.sides import Side
@@ -224,14 +199,13 @@ def _side(args: argparse.Namespace, label: str, path: str, graph: Graph, backend
     def prepare(network: Graph) -> Graph:
         return optimized(network, options).graph
 
-    return Side(label, path, graph, backend, args.threads, prepare)
+    return Side(label, path, graph, backend, request.threads, prepare, request.options)
 
 
-def _plain(model: Model) -> Graph:
-    """The network without checks of its outputs."""
+def _plain(graph: Graph) -> Graph:
+    """A network without checks of its outputs."""
     from mgeserial.testcases import strip_asserts
 
-    graph = model.graph
     if any(n.op.name == "AssertEqual" for n in graph.nodes):
         return strip_asserts(graph)
     return graph
@@ -242,7 +216,7 @@ def _cases(args: argparse.Namespace, model: Model, network: Graph) -> list[tuple
     from loadrun.inputs import Feeds, resolve_inputs
     from mgeserial.testcases import cases_of
 
-    stored = cases_of(model) if not args.input else []
+    stored = cases_of(model) if not args.input and args.batch_size is None else []
     if stored:
         return [
             (f"test case {i}", Feeds(case.inputs, dict.fromkeys(case.inputs, f"test case {i}")))

@@ -45,22 +45,21 @@ _HASHED_BYTES = 256 << 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command; all of them are in the help of `--help-all`."""
-    from loadrun.cli import compare
     from loadrun.cli.options import declare
 
     parser.add_argument("model", metavar="MODEL", help="a .mge file, with or without test cases")
     declare(parser, everything=getattr(parser, "everything", False))
-    compare.add_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Run, print, write; the exit code."""
-    from loadrun.cli import compare, setup
+    from loadrun.cli import compare, conditions, setup
     from loadrun.cli.screen import Screen
     from mgeserial.ops.registry import every
 
     if compare.is_wanted(args):
         return compare.execute(args)
+    gates = conditions.read(args.fail_if, conditions.RUN)
     screen = Screen(
         args.iter,
         lines=not (args.quiet or args.json == "-"),
@@ -92,7 +91,8 @@ def execute(args: argparse.Namespace) -> int:
         report.load_ns = load_ns
         _after(args, report, sessions[0])
     _publish(args, report)
-    return _exit_code(args, report.outcome, checked)
+    code = _exit_code(args, report.outcome, checked)
+    return code or int(conditions.hold(gates, report))
 
 
 def _sessions(

@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from loadrun.cli.options import machine, running
+from loadrun.cli.options import comparing, machine, running
 from loadrun.cli.options.record import Group, Kind, Option, State
 
 __all__ = ["OPTIONS", "Group", "Kind", "Option", "State", "declare", "flag_names", "given"]
 
 # Those of the optimiser are declared by the optimiser.
-_DECLARED: tuple[Option, ...] = (*running.OPTIONS, *machine.OPTIONS)
+_DECLARED: tuple[Option, ...] = (*running.OPTIONS, *comparing.OPTIONS, *machine.OPTIONS)
 OPTIONS: tuple[Option, ...] = (*_DECLARED, *machine.SWITCHES)
 
 

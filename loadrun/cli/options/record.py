@@ -37,6 +37,7 @@ class Group(enum.Enum):
     RUN = "running and timing"
     DATA = "inputs and outputs"
     RESULTS = "results"
+    COMPARE = "comparing"
     PROFILE = "profile"
     DEVICE = "device and threads"
     ALGORITHMS = "algorithms and memory"
