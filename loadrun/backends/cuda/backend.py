@@ -6,10 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from loadrun.backends.base import CompileOptions, ProgramReport
+from loadrun.backends.base import (
+    CompileOptions,
+    MemoryBlock,
+    MemoryPlan,
+    Parts,
+    ProgramReport,
+    StepSpans,
+)
 from loadrun.backends.cuda import device as devices
 from loadrun.backends.cuda import lower
-from loadrun.backends.cuda.plan import Plan
+from loadrun.backends.cuda.plan import Launch, Library, Plan, Step, lifetimes
 from loadrun.backends.cuda.planner import make_plan
 from loadrun.backends.cuda.program import Program, Times
 from loadrun.backends.reference import ReferenceProgram, missing_reference
@@ -74,9 +81,53 @@ class CudaProgram:
             # Views: whoever gets them must copy.
             return [r.view() for r in self._program.run(feeds)]
 
+    def run_parts(self, feeds: Sequence[Array]) -> tuple[list[Array], Parts]:
+        """As `run`, and where the time went: events of the device, copies by the host's clock."""
+        results = self.run(feeds)
+        times = self.times
+        return results, Parts(times.device, times.copy_in + times.copy_out)
+
+    def profile(self, feeds: Sequence[Array], repeat: int) -> list[StepSpans]:
+        """Run step by step, timed by events of the device."""
+        plan = self._program.plan
+        with np.errstate(all="ignore"):
+            found = self._program.profile(feeds, repeat)
+        return [
+            StepSpans(
+                step.name,
+                _kernel_name(step),
+                step.algorithm if isinstance(step, Launch) else "",
+                plan.origins.get(step.name, ()),
+                tuple(spans),
+                sum(plan.buffers[n].nbytes for n in step.reads),
+                sum(plan.buffers[n].nbytes for n in step.writes),
+            )
+            for step, spans in zip(plan.steps, found, strict=True)
+        ]
+
+    def memory(self) -> MemoryPlan:
+        """What lives in the arena, when."""
+        program = self._program
+        blocks = tuple(
+            MemoryBlock(x.name, x.nbytes, x.first, x.last, program.offsets.get(x.name))
+            for x in lifetimes(program.plan)
+        )
+        return MemoryPlan(
+            tuple(s.name for s in program.plan.steps),
+            blocks,
+            program.arena_bytes,
+            program.const_bytes,
+        )
+
     def close(self) -> None:
         """Free the device's memory."""
         self._program.close()
+
+
+def _kernel_name(step: Step) -> str:
+    if isinstance(step, Launch):
+        return step.kernel.name
+    return "library" if isinstance(step, Library) else "python"
 
 
 class CudaBackend:

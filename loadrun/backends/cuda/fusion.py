@@ -27,7 +27,8 @@ def fuse(net: nd.Network) -> nd.Network:
     for k, node in enumerate(net.nodes):
         if isinstance(node, nd.Pointwise):
             work.join(k, node)
-    return replace(net, nodes=tuple(n for n in work.nodes if n is not None))
+    nodes = tuple(n for n in work.nodes if n is not None)
+    return replace(net, nodes=nodes, origins=work.origins)
 
 
 class _Work:
@@ -38,6 +39,7 @@ class _Work:
         self.nodes: list[nd.Node | None] = list(net.nodes)
         self.makers: dict[str, list[int]] = {}
         self.users: dict[str, set[int]] = {}
+        self.origins = dict(net.origins)
         for k, node in enumerate(net.nodes):
             for name in node.inputs:
                 self.users.setdefault(name, set()).add(k)
@@ -93,6 +95,9 @@ class _Work:
         for other in old.inputs:
             self.users[other].discard(maker)
         self.nodes[maker] = None
+        self.origins[node.name] = (
+            *self.origins.get(old.name, ()), *self.origins.get(node.name, ()),
+        )  # fmt: skip
         before = self.nodes[position]
         assert before is not None
         for other in before.inputs:

@@ -103,6 +103,7 @@ class Lowering:
     tensors: dict[str, nd.TensorInfo] = field(default_factory=dict)
     consts: dict[str, Array] = field(default_factory=dict)
     dynamic: set[str] = field(default_factory=set)
+    origins: dict[str, tuple[Node, ...]] = field(default_factory=dict)
     _names: dict[Value, str] = field(default_factory=dict)
     _arrays: dict[Value, Array] = field(default_factory=dict)
     _shared: dict[tuple[str, Shape, bytes], str] = field(default_factory=dict)
@@ -223,7 +224,9 @@ class Lowering:
 
     def label(self, node: Node) -> str:
         """A unique name for steps of a node that a person can find again."""
-        return self.unique(node.display_name or node.op.name)
+        name = self.unique(node.display_name or node.op.name)
+        self.origins[name] = (node,)
+        return name
 
 
 def _plain_c(array: Array) -> str:
@@ -253,7 +256,13 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
             _on_host(low, node, call)
     outputs = tuple(_output(low, v) for v in graph.outputs)
     network = nd.Network(
-        tuple(low.nodes), low.tensors, low.consts, inputs, outputs, frozenset(low.dynamic)
+        tuple(low.nodes),
+        low.tensors,
+        low.consts,
+        inputs,
+        outputs,
+        frozenset(low.dynamic),
+        low.origins,
     )
     return Lowered(network, dict(fallback), tuple(reasons))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from loadrun.backends.cuda.expr import Expr
 from loadrun.backends.cuda.plan import Array, Gemm
+from mgeserial.ir.graph import Node as GraphNode
 
 __all__ = [
     "Access",
@@ -257,7 +258,11 @@ class HostCode(Node):
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Nodes in order, all tensors, constants' contents, names of inputs and outputs."""
+    """Nodes in order, all tensors, constants' contents, names of inputs and outputs.
+
+    `dynamic` are tensors whose shape only the run knows; `origins` are for each node's name the
+    operators of the graph that it computes.
+    """
 
     nodes: tuple[Node, ...]
     tensors: dict[str, TensorInfo]
@@ -265,3 +270,4 @@ class Network:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     dynamic: frozenset[str] = frozenset()
+    origins: dict[str, tuple[GraphNode, ...]] = field(default_factory=dict)

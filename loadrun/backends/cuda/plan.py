@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from loadrun.backends.cpu.arena import Lifetime
+from mgeserial.ir.graph import Node
 
 __all__ = [
     "STATUS",
@@ -197,6 +198,7 @@ class Plan:
         steps: In order.
         inputs, outputs: Buffer names in the order of the graph's; '' for an unused input.
         checks: Errors; a kernel that finds number k of them writes k + 1 to the buffer `status`.
+        origins: For each step the operators of the graph that it computes.
     """
 
     buffers: dict[str, Buffer]
@@ -205,6 +207,7 @@ class Plan:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     checks: tuple[str, ...] = ()
+    origins: dict[str, tuple[Node, ...]] = field(default_factory=dict, repr=False)
 
     def kernels(self) -> dict[str, Kernel]:
         """All kernels by name."""

@@ -12,6 +12,7 @@ from loadrun.backends.cuda.emit_conv import emit_conv
 from loadrun.backends.cuda.emit_pointwise import emit_pointwise, simple_launch
 from loadrun.backends.cuda.fusion import fuse
 from loadrun.backends.cuda.plan import STATUS, Array, Buffer, Host, Place, Plan, Pointer, Step
+from mgeserial.ir.graph import Node as GraphNode
 
 __all__ = ["make_plan"]
 
@@ -23,6 +24,7 @@ class _Draft:
     consts: dict[str, Array] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
+    origins: dict[str, tuple[GraphNode, ...]] = field(default_factory=dict)
 
     def add(self, name: str, place: Place, alias: str = "") -> None:
         """Note the buffer of a tensor."""
@@ -65,7 +67,9 @@ def make_plan(network: nd.Network) -> Plan:
         for name in node.outputs:
             if name not in draft.buffers:
                 draft.add(name, Place.ARENA)
-        draft.steps.extend(_emit(draft, node))
+        made = _emit(draft, node)
+        draft.steps.extend(made)
+        draft.origins.update((s.name, net.origins.get(node.name, ())) for s in made)
     for name in net.outputs:
         draft.need(name)
         _mark_output(draft, draft.root(name))
@@ -76,6 +80,7 @@ def make_plan(network: nd.Network) -> Plan:
         net.inputs,
         net.outputs,
         tuple(draft.checks),
+        draft.origins,
     )
 
 

@@ -60,6 +60,7 @@ class Program:
     def __init__(self, plan: Plan, device: Device, *, record: bool = True) -> None:
         self.plan = plan
         self.device = device
+        self.offsets: dict[str, int] = {}
         self.times = Times()
         self.notes: list[str] = []
         self._record = record
@@ -99,6 +100,7 @@ class Program:
             arena = plan_arena(lives, align=_ALIGN)
             base = device.allocate(arena.nbytes, "the arena")
             total = arena.nbytes
+            self.offsets = arena.offsets
             for name, offset in arena.offsets.items():
                 self._addresses[name] = base + offset
         for buffer in plan.buffers.values():
@@ -275,6 +277,26 @@ class Program:
             self.device.download(self._pinned[name], self._address(name))
             return self._pinned[name]
         return self._fetch(name)
+
+    def profile(self, feeds: Sequence[Array], repeat: int) -> list[list[tuple[int, int]]]:
+        """Run step by step with an event round each: for each step (start, duration) in ns."""
+        spans: list[list[tuple[int, int]]] = [[] for _ in self.plan.steps]
+        for _ in range(repeat):
+            self.run(feeds)
+            first = self.device.event()
+            marks = []
+            for k, step in enumerate(self.plan.steps):
+                begin = self.device.event()
+                if isinstance(step, Host):
+                    self._run_host(step)
+                else:
+                    self._start(k, k + 1)
+                marks.append((begin, self.device.event()))
+            self.device.synchronize()
+            for k, (begin, end) in enumerate(marks):
+                elapsed = self.device.elapsed_ns
+                spans[k].append((elapsed(first, begin), elapsed(begin, end)))
+        return spans
 
     def close(self) -> None:
         """Free everything. Safe to call twice."""
