@@ -11,8 +11,8 @@ each change once. Numbered as the tests are:
 6. all others read what they read before; so do outputs.
 7. changes of layout that stand in the graph already are not stacked upon: the value before them is
    changed to what is needed now.
-8. a conversion of type between a value and its only user is done after a change of layout of the
-   smaller type.
+8. a conversion of type, to one as large or larger, between a value and its only user is done
+   after the change of layout, which others may share.
 """
 
 from __future__ import annotations
@@ -140,13 +140,13 @@ class _Walk:
         return self._forms[old, self._made[old]] if old in self._made else self._build[old]
 
     def _before_type(self, old: Value, layout: TensorLayout) -> Value | None:
-        """Case 8: the conversion of what the only user needs, where that is the smaller type."""
+        """Case 8: the conversion of what the only user needs, unless that is the larger type."""
         node = old.node
         if node.op.name != "TypeCvt" or self._scope.uses(old) > 1:
             return None
         source = node.inputs[0]
         small, large = self._scope.type(source).dtype, self._scope.type(old).dtype
-        if small.storage.itemsize >= large.storage.itemsize or small.is_lowbit:
+        if small.storage.itemsize > large.storage.itemsize or small.is_lowbit:
             return None
         if self.layout(source) != self.layout(old):
             return None
