@@ -14,6 +14,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +38,14 @@ _FLAGS = (
     "--remote-debugging-pipe",
 )
 
+_NUMBER = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3]]
+os.dup2(ends[0], 3)
+os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
 
 def find_browser() -> str | None:
     """Path of a Chromium: `CHROMIUM` in the environment, else the first one on the search path."""
@@ -57,8 +66,9 @@ class Browser:
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
-        # The shell gives the two ends their numbers, which the caller may be using itself.
-        command = ["/bin/sh", "-c", f'exec "$@" 3<&{to_read} 4>&{to_write}', "sh", path, *_FLAGS]
+        # A step between gives the two ends their numbers, which the caller may be using itself.
+        ends = (str(to_read), str(to_write))
+        command = [sys.executable, "-c", _NUMBER, *ends, path, *_FLAGS]
         command.append(f"--user-data-dir={self._profile.name}")
         self._process = subprocess.Popen(
             command,

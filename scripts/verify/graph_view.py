@@ -11,21 +11,15 @@ Exit status: 0 all of it works, 1 something does not, 3 no browser is here.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import functools
-import http.server
-import json
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "scripts" / "verify")]
 
+from browsing import Report, check_quiet, served, write_result  # noqa: E402
 from chromium import Browser, Page, find_browser  # noqa: E402
 from view_graphs import hostile_network, residual_network  # noqa: E402
 
@@ -33,48 +27,6 @@ import mgeserial  # noqa: E402
 from mgeserial.ir.graph import Graph  # noqa: E402
 from mgeserial.view.html import html  # noqa: E402
 from mgeserial.view.picture import draw  # noqa: E402
-
-
-class Server(http.server.ThreadingHTTPServer):
-    """Serves a folder on this machine alone and notes what is asked for."""
-
-    asked: list[str]
-
-
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        assert isinstance(self.server, Server)
-        self.server.asked.append(self.path)
-
-
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Address of a folder served on loopback, and the list of paths asked for."""
-    handler = functools.partial(_Handler, directory=str(folder))
-    with Server(("127.0.0.1", 0), handler) as server:
-        server.asked = []
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}", server.asked
-        server.shutdown()
-
-
-class Report:
-    """What was checked, and what came out."""
-
-    def __init__(self) -> None:
-        self.checks: list[dict[str, Any]] = []
-        self.facts: dict[str, Any] = {}
-
-    def check(self, what: str, passed: object, found: Any = None) -> None:
-        """Note one fact that must hold."""
-        self.checks.append({"check": what, "passed": bool(passed), "found": found})
-        mark = "ok    " if passed else "FAILED"
-        print(f"{mark} {what}{'' if found is None else f': {found}'}", file=sys.stderr)
-
-    @property
-    def failed(self) -> int:
-        """Number of facts that do not hold."""
-        return sum(not c["passed"] for c in self.checks)
 
 
 def _text(page: Page, element: str) -> str:
@@ -191,14 +143,6 @@ def check_keys(page: Page, report: Report) -> None:
     report.check("Escape forgets the choice", page.value("graphView.chosen()") is None)
 
 
-def check_quiet(page: Page, report: Report, url: str, label: str) -> None:
-    """Nothing in the console, nothing asked for but the page."""
-    complaints = page.complaints()
-    report.check(f"{label}: no message, exception or dialog", not complaints, complaints or None)
-    others = [r for r in page.requests() if r != url]
-    report.check(f"{label}: no request leaves the page", not others, others or None)
-
-
 def frame_time(page: Page) -> float:
     """Milliseconds a frame takes, all shown, the middle one of 15."""
     return float(
@@ -232,7 +176,7 @@ def main() -> int:
     if browser is None:
         print("no Chromium is here: nothing was checked (CHROMIUM names one)", file=sys.stderr)
         result = {"schema": 1, "kind": "graph view", "browser": None, "passed": None, "checks": []}
-        _write(result, args.json)
+        write_result(result, args.json)
         return 3
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -248,7 +192,7 @@ def main() -> int:
         "passed": not report.failed,
         "checks": report.checks,
     }
-    _write(result, args.json)
+    write_result(result, args.json)
     return 1 if report.failed else 0
 
 
@@ -340,14 +284,6 @@ def check_hostile(browser: Browser, report: Report, url: str, images: Path) -> N
     report.check("hostile names are shown as text", "onload" in shown or "hacked" in shown)
     page.screenshot(images / "hostile.png")
     check_quiet(page, report, url, "hostile names")
-
-
-def _write(result: dict[str, Any], target: str | None) -> None:
-    text = json.dumps(result, indent=1)
-    if target == "-":
-        print(text)
-    elif target:
-        Path(target).write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
