@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 __all__ = ["CONFIDENCE_PERCENT", "PERCENTILES", "Stats", "median_interval", "percentile"]
 
@@ -41,10 +42,11 @@ def percentile(ordered: Sequence[int], percent: float) -> float | None:
         raise ValueError(f"a percentile lies in 0 to 100, got {percent}")
     if not ordered:
         return None
-    rank = percent / 100 * (len(ordered) - 1)
+    # In rational numbers: 95 / 100 * 399 in floats is not 379.05, and the last digit shows it.
+    rank = Fraction(str(percent)) * (len(ordered) - 1) / 100
     below = math.floor(rank)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
+    return float(ordered[below] + (ordered[above] - ordered[below]) * (rank - below))
 
 
 def median_interval(ordered: Sequence[int]) -> tuple[int, int] | None:
