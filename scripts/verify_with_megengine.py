@@ -102,8 +102,23 @@ def write_all(
                 yield case, model, container, path
 
 
-def ask(jobs: list[Job], args: argparse.Namespace, folder: Path, *, embed: bool) -> None:
-    """Run jobs through MegEngine and note what differs; equal (file, run) pairs run once."""
+def ask(
+    jobs: list[Job],
+    args: argparse.Namespace,
+    folder: Path,
+    *,
+    embed: bool = False,
+    plain: bool = False,
+) -> None:
+    """Run jobs through MegEngine and note what differs; equal (file, run) pairs run once.
+
+    Args:
+        jobs: What to run.
+        args: The command line.
+        folder: For inputs and outputs.
+        embed: Inputs become constants, so that every shape is known ahead.
+        plain: MegEngine uses its plain kernels.
+    """
     groups: dict[tuple[Path, str], list[Job]] = collections.defaultdict(list)
     for job in jobs:
         groups[job.path, job.run.id].append(job)
@@ -124,12 +139,14 @@ def ask(jobs: list[Job], args: argparse.Namespace, folder: Path, *, embed: bool)
                 }
             )
         )
-    out = folder / ("embed" if embed else "plain")
+    out = folder / f"out.{embed}.{plain}"
     listed = folder / "jobs.jsonl"
     listed.write_text("\n".join(lines) + "\n", encoding="utf-8")
     command = [str(args.env / "bin/python"), str(args.oracle / "batch.py"), str(listed), str(out)]
     command += ["--timeout", str(args.timeout)]
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "MGE_LOG_LEVEL": "ERROR"}
+    if plain:
+        environ["MGB_USE_MEGDNN_DBG"] = "2"
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environ
     ) as process:
@@ -206,6 +223,7 @@ def main() -> int:
     parser.add_argument("--oracle", type=Path, default=None, help="folder of batch.py")
     parser.add_argument("--timeout", type=float, default=15, help="seconds for one run (15)")
     parser.add_argument("--families", default=None, help="comma-separated")
+    parser.add_argument("--case", action="append", default=[], help="family/case, repeatable")
     parser.add_argument("--containers", default=",".join(CONTAINERS), help="what to write")
     parser.add_argument("--old", default=None, metavar="R", help="the release of container `old`")
     parser.add_argument("--json", type=Path, default=None, help="write the result here")
@@ -216,17 +234,23 @@ def main() -> int:
     refused: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        cases = (c for c in iter_cases(args.corpus, families) if c.family != "pickles")
+        cases = (
+            c
+            for c in iter_cases(args.corpus, families)
+            if c.family != "pickles" and (not args.case or c.id in args.case)
+        )
         jobs = [
             Job(case, model, run, container, path)
             for case, model, container, path in write_all(cases, folder, refused, args)
             for run in case.runs(model)
         ]
-        ask(jobs, args, folder, embed=False)
-        # Some graphs load only when their inputs' shapes are fixed: MegEngine's way to say no.
-        again = [job for job in jobs if job.problems]
-        if again:
-            ask(again, args, folder, embed=True)
+        ask(jobs, args, folder)
+        # Some graphs run only when their inputs' shapes are fixed; some kernels of MegEngine are
+        # code made at run time, which it cannot make for every processor.
+        for way in ({"embed": True}, {"plain": True}):
+            again = [job for job in jobs if job.problems]
+            if again:
+                ask(again, args, folder, **way)
     result = report(jobs, refused, time.perf_counter() - start)
     for container, c in result["containers"].items():
         print(f"{container:10} {c}", file=sys.stderr)
