@@ -171,11 +171,12 @@ def profile_of_document(root: Any) -> Profile:
     if root.get("schema") != PROFILE_SCHEMA:
         raise ValueError(f'its "schema" is {root.get("schema")!r}, known: {PROFILE_SCHEMA}')
     peak = root["peak"]
+    total = sum(float(item["median_ns"]) for item in root["steps"])
     return Profile(
         backend=str(root["backend"]),
         threads=int(root["threads_count"]),
         runs=int(root["runs_count"]),
-        rows=tuple(_row_of(item) for item in root["steps"]),
+        rows=tuple(_row_of(item, total) for item in root["steps"]),
         wall_ns=root["wall_ns"],
         peaks=None
         if peak is None
@@ -189,7 +190,8 @@ def profile_of_document(root: Any) -> Profile:
     )
 
 
-def _row_of(item: Mapping[str, Any]) -> Row:
+def _row_of(item: Mapping[str, Any], total: float) -> Row:
+    median = float(item["median_ns"])
     return Row(
         name=str(item["name"]),
         type=str(item["type"]),
@@ -203,8 +205,8 @@ def _row_of(item: Mapping[str, Any]) -> Row:
         outputs=tuple(map(str, item["outputs"])),
         starts_ns=tuple(map(int, item["starts_ns"])),
         times_ns=tuple(map(int, item["times_ns"])),
-        median_ns=float(item["median_ns"]),
-        share=float(item["share_percent"]) / 100,
+        median_ns=median,
+        share=median / total if total else 0.0,
         flops=item["flops_count"],
         read_bytes=item["read_bytes"],
         written_bytes=item["written_bytes"],

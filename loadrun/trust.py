@@ -5,7 +5,7 @@ Rules, each a finding with its figures and the way out; the limits are stated be
 * few: less than 10 samples.
 * unstable: the median distance to the median is above 5 % of the median.
 * drift: the last third of at least 12 samples is 5 % slower or faster than the first third, and by
-  more than twice the spread.
+  more than twice the median distance to the median inside a third.
 * tail: of at least 20 samples, p99 is above twice the median.
 * cold: the first sample is above twice the median (of at least 5).
 * short: the median is below 10 us, where the clock's own cost shows.
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loadrun.stats import Stats, percentile
+from loadrun.stats import Stats
 
 __all__ = ["Finding", "Noise", "NoiseProbe", "judge", "level"]
 
@@ -171,10 +171,11 @@ def _drift(stats: Stats) -> Finding | None:
     third = stats.count // 3
     if third < 4:
         return None
-    first = percentile(sorted(stats.samples[:third]), 50) or 0.0
-    last = percentile(sorted(stats.samples[-third:]), 50) or 0.0
+    ends = Stats(stats.samples[:third]), Stats(stats.samples[-third:])
+    first, last = (end.median_ns or 0.0 for end in ends)
     change = (last - first) / first if first else 0.0
-    if abs(change) <= _DRIFT or abs(last - first) <= 2 * (stats.mad_ns or 0.0):
+    noise = max(end.mad_ns or 0.0 for end in ends)
+    if abs(change) <= _DRIFT or abs(last - first) <= 2 * noise:
         return None
     hint = (
         "the machine may be getting hot: pause with --interval 50 and compare"
