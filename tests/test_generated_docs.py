@@ -11,7 +11,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.parametrize("script", ["generate.py", "generate_docs.py", "generate_builder.py"])
+SCRIPTS = ["generate.py", "generate_docs.py", "generate_builder.py", "generate_api.py"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_generated_file_is_fresh(script: str) -> None:
     command = [sys.executable, ROOT / "scripts" / script, "--check"]
     done = subprocess.run(command, capture_output=True, text=True)
