@@ -81,7 +81,8 @@ def render() -> str:
         lines += [f"## {module_name}", "", first, ""]
         for name in sorted(module.__all__):
             item = getattr(module, name)
-            if id(item) not in seen:
+            ours = str(getattr(item, "__module__", "")).startswith(("mgeserial", "loadrun"))
+            if ours and id(item) not in seen:
                 seen.add(id(item))
                 lines += entry(name, item)
     return "\n".join(lines).rstrip() + "\n"
