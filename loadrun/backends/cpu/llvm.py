@@ -11,15 +11,17 @@ makes the same calls through the public functions.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import llvmlite.binding as _llvm
 
-_LOCAL = threading.local()
+_FREE: dict[tuple[str, str], list[Any]] = {}  # machines that no thread uses now
+_FREE_LOCK = threading.Lock()
 _INIT = threading.Lock()
 
 
@@ -58,19 +60,26 @@ def host_cpu() -> str:
     return str(_llvm.get_host_cpu_name())
 
 
-def target_machine(cpu: str, features: str) -> Any:
-    """A target machine for this process's triple; one per thread and processor."""
+@contextlib.contextmanager
+def _machine(cpu: str, features: str) -> Iterator[Any]:
+    """A target machine for this process's triple, this thread's alone for the moment.
+
+    Machines outlive the threads that use them: making one takes milliseconds.
+    """
     _initialise()
-    table: dict[tuple[str, str], Any] = getattr(_LOCAL, "machines", None) or {}
-    _LOCAL.machines = table
-    found = table.get((cpu, features))
+    with _FREE_LOCK:
+        free = _FREE.setdefault((cpu, features), [])
+        found = free.pop() if free else None
     if found is None:
         target = _llvm.Target.from_triple(_llvm.get_process_triple())
         found = target.create_target_machine(
             cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default"
         )
-        table[cpu, features] = found
-    return found
+    try:
+        yield found
+    finally:
+        with _FREE_LOCK:
+            free.append(found)
 
 
 @functools.cache
@@ -118,11 +127,15 @@ def compile_object(text: str, *, cpu: str, features: str) -> bytes:
     Raises:
         CodegenError: The text does not parse or verify.
     """
-    machine = target_machine(cpu, features)
-    text = _head(machine) + text
-    raw = _unlocked()
-    if raw is None:
-        return _compile_locked(text, machine)
+    with _machine(cpu, features) as machine:
+        raw = _unlocked()
+        if raw is None:
+            return _compile_locked(_head(machine) + text, machine)
+        return _compile(_head(machine) + text, machine, raw)
+
+
+def _compile(text: str, machine: Any, raw: Mapping[str, Callable[..., Any]]) -> bytes:
+    """The long calls outside llvmlite's lock, on a context of their own."""
     context = _llvm.create_context()
     with _llvm.ffi.OutputString() as message:
         handle = raw["LLVMPY_ParseAssembly"](context, ctypes.c_char_p(text.encode()), message)
@@ -146,17 +159,19 @@ def verify(text: str, *, cpu: str, features: str) -> None:
     Raises:
         CodegenError: What LLVM says is wrong.
     """
-    machine = target_machine(cpu, features)
+    with _machine(cpu, features) as machine:
+        head = _head(machine)
     try:
-        _llvm.parse_assembly(_head(machine) + text, _llvm.create_context()).verify()
+        _llvm.parse_assembly(head + text, _llvm.create_context()).verify()
     except RuntimeError as error:
         raise CodegenError(str(error)) from error
 
 
 def assembly(text: str, *, cpu: str, features: str) -> str:
     """IR text as assembly (tests that count instructions and spills)."""
-    machine = target_machine(cpu, features)
-    return str(machine.emit_assembly(_llvm.parse_assembly(_head(machine) + text)))
+    with _machine(cpu, features) as machine:
+        module = _llvm.parse_assembly(_head(machine) + text, _llvm.create_context())
+        return str(machine.emit_assembly(module))
 
 
 class Image:
@@ -169,7 +184,8 @@ class Image:
             cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default"
         )
         # MCJIT takes the machine over, so it gets one of its own.
-        engine = _llvm.create_mcjit_compiler(_llvm.parse_assembly(_head(machine)), machine)
+        empty = _llvm.parse_assembly(_head(machine), _llvm.create_context())
+        engine = _llvm.create_mcjit_compiler(empty, machine)
         try:
             for data in objects:
                 engine.add_object_file(_llvm.ObjectFileRef.from_data(data))

@@ -123,6 +123,8 @@ class Program:
             threads=plan.threads,
             scratch=scratch + _GUARD,
         )
+        if self._keeper is not None:
+            self._keeper.start()
         self.stats = BuildStats(
             compiled,
             packed - packing,
@@ -169,7 +171,6 @@ class Program:
         if key and (contents is None or contents.unchanged()):
             # Nothing of this process waits for it; a thread that is not a daemon ends in its time.
             self._keeper = threading.Thread(target=_keep, args=(cache, key, whole))
-            self._keeper.start()
         return False
 
     def _make_args(self) -> None:

@@ -41,11 +41,19 @@ class Call:
 Phase = Sequence[Sequence[Call]]  # chunks, each a sequence of calls
 
 
-@functools.cache
+_IMAGES: dict[tuple[Target, bool], llvm.Image] = {}  # never freed: workers may be in them
+_IMAGES_LOCK = threading.Lock()
+
+
 def _native(target: Target, futex: bool) -> llvm.Image:
-    text = runtime_ir.source(target, futex=futex)
-    image, _ = jit.build({"runtime": text}, target, Cache(None), jobs=1)
-    return image
+    """The code of runtime_ir.py, one image for all teams."""
+    with _IMAGES_LOCK:
+        found = _IMAGES.get((target, futex))
+        if found is None:
+            text = runtime_ir.source(target, futex=futex)
+            found, _ = jit.build({"runtime": text}, target, Cache(None), jobs=1)
+            _IMAGES[target, futex] = found
+    return found
 
 
 class Team:

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from loadrun.backends.cpu import jit, llvm
+from loadrun.backends.cpu import jit, llvm, runtime
 from loadrun.backends.cpu.cache import Cache
 from loadrun.backends.cpu.emit import Func, module
 from loadrun.backends.cpu.memory import Block
@@ -130,6 +130,21 @@ def test_a_forked_child_runs_with_workers_of_its_own() -> None:
     team.close()
     assert os.waitstatus_to_exitcode(status) == 0
     assert (c.values == 2 * PHASES).all()
+
+
+def test_teams_made_at_once_share_one_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second image in its place would be freed while workers run in it."""
+    monkeypatch.setattr(runtime, "_IMAGES", {})
+    made = []
+    threads = [
+        threading.Thread(target=lambda: made.append(runtime._native(detect(), True)))
+        for _ in range(8)
+    ]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len({id(image) for image in made}) == 1
 
 
 def test_thread_counts_outside_the_range_are_refused() -> None:
