@@ -262,16 +262,39 @@ class Rule:
 
 def _shared(match: Match) -> str | None:
     """Why inner operators cannot be taken apart: somebody else uses them."""
+    inside = {match.root, *match.inner}
     for node in match.inner:
         for value in node.outputs:
-            others = match.scope.uses(value) - sum(
-                user.inputs.count(value) for user in (match.root, *match.inner)
-            )
+            own = [u for u in value.users if u in inside or _feeds_only(u, inside, match.scope)]
+            others = match.scope.uses(value) - sum(u.inputs.count(value) for u in own)
             if match.scope.is_output(value):
                 return f"{value.display_name!r} is an output of the network"
             if others:
                 return f"{value.display_name!r} has {others} other use{'s' * (others > 1)}"
     return None
+
+
+# What shapes are computed with as a graph runs.
+_SHAPE_OPS = frozenset({"Concat", "Elemwise", "GetVarShape", "Subtensor"})
+
+
+def _feeds_only(node: Node, inside: set[Node], scope: Scope) -> bool:
+    """Whether a node asks for a shape, and nothing but the operators `inside` needs it."""
+    if node.op.name != "GetVarShape":
+        return False
+    stack, seen = [node], {node}
+    while stack:
+        for value in stack.pop().outputs:
+            if scope.is_output(value):
+                return False
+            for user in value.users:
+                if user in inside or user in seen:
+                    continue
+                if user.op.name not in _SHAPE_OPS:
+                    return False
+                seen.add(user)
+                stack.append(user)
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -412,7 +412,7 @@ def test_8_the_smaller_type_is_moved():
 
 def test_tensor_cores_need_nchw4_first():
     with pytest.raises(PassError, match="needs that quantised convolutions work in NCHW4"):
-        run_passes(tensor_core("NCHW"), [CONV_BIAS, passes_for(Layout.NCHW32)[-1]])
+        run_passes(tensor_core("NCHW"), [CONV_BIAS, *passes_for(Layout.NCHW32)[1:]])
 
 
 def test_no_layout_has_no_passes():
@@ -450,3 +450,34 @@ def test_random_networks_keep_their_outputs_and_bound_their_weights(layout, seed
     shapes = 4 * sum(census(new).values())
     assert report.weight_bytes_after <= _bound(graph, 32 if "64" in layout else 8) + shapes
     assert mgeserial.load(mgeserial.dumps(new)).graph.output_names == graph.output_names
+
+
+# -- what comes with layouts ----------------------------------------------------------------------
+
+
+def _int8_image() -> Graph:
+    b = Int8Builder()
+    image = b.cast(b.input("x", (2, 3, 8, 8), "uint8"), "Float32")
+    x = b.cast(b.sub(image, 128.0), s8(1.0))
+    flt, bias = b.int8(32, 3, 3, 3), b.int32(1, 32, 1, 1, scale=2.5)
+    return b.finish(b.conv_bias(x, flt, bias, pad_h=1, pad_w=1, output_dtype=s8(2.5)))
+
+
+def test_nchw64_fuses_what_stands_before_the_first_convolution():
+    graph = _int8_image()
+    check = OutputCheck(feeds(graph), rtol=0, atol=0)
+    new, _ = optimize(graph, OptimizeOptions(enable_nchw64=True), check=check)
+    assert kinds(new) == {
+        "Concat": 1,
+        "ConvBiasForward[NCHW4]": 1,
+        "Dimshuffle": 1,
+        "RelayoutFormat:NCHW_NCHW4": 1,
+        "Reshape": 1,
+        "TypeCvt": 1,
+    }
+
+
+def test_nchw4_leaves_it_as_it_is():
+    new, _ = optimize(_int8_image(), OptimizeOptions(enable_nchw4=True))
+    assert kinds(new)["RelayoutFormat:NCHW_NCHW4_IC_SMALL"] == 1
+    assert kinds(new)["TypeCvt"] == 3

@@ -9,11 +9,14 @@ from mgeserial.passes.layout.padding import PADDINGS, PadChannels
 from mgeserial.passes.layout.targets import TARGETS
 from mgeserial.passes.layout.walk import ConvertLayout
 from mgeserial.passes.options import Layout
+from mgeserial.passes.preprocess import PREPROCESS
 
 __all__ = ["passes_for"]
 
 # Layouts that start from NCHW4.
 _FROM_NCHW4 = frozenset({Layout.NCHW32, Layout.CHWN4})
+# Layouts that bring the fusion of what stands before the first convolution with them.
+_WITH_PREPROCESS = frozenset({Layout.NCHW32, Layout.NCHW64})
 _NCHW4 = ConvertLayout(TARGETS[Layout.NCHW4], ensures=frozenset({Fact.NCHW4}))
 
 
@@ -24,6 +27,11 @@ def passes_for(layout: Layout) -> list[Pass]:
     if layout is Layout.NCHW4:
         return [_NCHW4]
     convert = ConvertLayout(TARGETS[layout])
+    passes: list[Pass] = [PadChannels(PADDINGS[layout])] if layout in PADDINGS else []
     if layout in _FROM_NCHW4:
-        return [_NCHW4, replace(convert, needs=convert.needs | {Fact.NCHW4})]
-    return [PadChannels(PADDINGS[layout]), convert] if layout in PADDINGS else [convert]
+        passes.append(_NCHW4)
+        convert = replace(convert, needs=convert.needs | {Fact.NCHW4})
+    passes.append(convert)
+    if layout in _WITH_PREPROCESS:
+        passes.append(PREPROCESS)
+    return passes

@@ -32,7 +32,7 @@ from mgeserial.passes.base import Fact, Log
 from mgeserial.passes.evaluate import HOLDERS
 from mgeserial.passes.layout.facts import ConvFacts, facts_of
 from mgeserial.passes.layout.moves import IMAGE_AXIS, Found, Mover, packing, plan, recognise
-from mgeserial.passes.layout.targets import ConvRule, Follow, ImageRule, Policy, Target
+from mgeserial.passes.layout.rules import ConvRule, Follow, ImageRule, Policy, Target
 from mgeserial.passes.rebuild import Rebuild
 from mgeserial.passes.rules import Scope
 
