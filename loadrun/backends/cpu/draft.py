@@ -85,6 +85,7 @@ class Draft:
     """The plan so far.
 
     `contents` gives the keys of constants; `by_rows`: the node being emitted is part of a band.
+    `joins` are tensors whose `parts` lie in them: by name the join and the part's first block.
     """
 
     network: nd.Network
@@ -97,6 +98,8 @@ class Draft:
     steps: list[Step | HostStep] = field(default_factory=list)
     forms: dict[tuple[str, str], str] = field(default_factory=dict)
     halos: dict[str, Halo] = field(default_factory=dict)
+    parts: dict[str, tuple[str, int]] = field(default_factory=dict)
+    joins: set[str] = field(default_factory=set)
     names: dict[str, int] = field(default_factory=dict)
     by_rows: bool = False
     made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
@@ -134,12 +137,26 @@ class Draft:
     def add_blocked(self, tensor: str) -> str:
         """The blocked form of a tensor that a step is about to write."""
         n, c, h, w = image_shape(self.network.shapes[tensor])
-        halo = self.halos.get(tensor, Halo())
-        image = blocked(n, c, h, w, self.target.lanes, halo)
         name = f"{tensor}:b"
         self.forms[tensor, "blocked"] = name
+        if tensor in self.parts:
+            return self._add_part(tensor, name)
+        halo = self.halos.get(tensor, Halo())
+        image = blocked(n, c, h, w, self.target.lanes, halo)
         place = Place.HALO if halo else Place.ARENA
         return self.add_buffer(Buffer(name, image.nbytes, place, (n, c, h, w), "float32", image))
+
+    def _add_part(self, tensor: str, name: str) -> str:
+        """The blocked form of a tensor in the blocks of the join that it belongs to."""
+        join, first = self.parts[tensor]
+        whole = self.buffers[self.forms.get((join, "blocked")) or self.add_blocked(join)]
+        n, c, h, w = image_shape(self.network.shapes[tensor])
+        outer = self.image(whole.name)
+        image = replace(outer, c=c, origin=outer.origin + first * outer.block)
+        size = n * image.blocks * image.block
+        root = whole.alias or whole.name
+        new = Buffer(name, size, whole.place, (n, c, h, w), "float32", image, alias=root)
+        return self.add_buffer(new)
 
     def add_alias(self, tensor: str, buffer: str) -> str:
         """Give the memory of `buffer` to `tensor` under its own shape."""

@@ -123,8 +123,16 @@ def tanh(f: Func, x: str) -> str:
 
 def sigmoid(f: Func, x: str) -> str:
     """1 / (1 + e**-x); beyond 87 on either side it stays at its value there (e**-87 or 1)."""
-    limited = _clamped(f, f.op(f"fneg {f.vt} {x}"), -87.0, 87.0)
-    return reciprocal(f, f.fadd(f.const(1.0), exp(f, limited)))
+    if f.target.level != "avx512":
+        limited = _clamped(f, f.op(f"fneg {f.vt} {x}"), -87.0, 87.0)
+        return reciprocal(f, f.fadd(f.const(1.0), exp(f, limited)))
+    # The exponential of -x in x itself: x = -(n ln 2 + r) costs no negation, and one clamp does.
+    limited = _clamped(f, x, -87.0, 87.0)
+    magic = f.const(12582912.0)
+    n = f.fsub(f.fma(limited, f.const(-1 / math.log(2)), magic), magic)
+    r = f.fma(n, f.const(_LOG2_LOW), f.fma(n, f.const(_LOG2_HIGH), limited))
+    series = [c * (-1) ** k for k, c in enumerate(_exp_series())]
+    return reciprocal(f, f.fadd(f.const(1.0), _scaled(f, polynomial(f, r, series), n)))
 
 
 @functools.cache

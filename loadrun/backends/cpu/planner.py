@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from loadrun.backends.cpu import banding, fusion, steps_array, steps_conv
+from loadrun.backends.cpu import banding, fusion, joining, steps_array, steps_conv, views
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.cache import Cache
 from loadrun.backends.cpu.contents import Contents
@@ -51,8 +51,10 @@ def make_plan(
     Without `contents` constants get no keys, so packed weights are not kept.
     """
     contents = contents or Contents(Cache(None))
-    draft = Draft(fusion.fuse(network), target, threads, options or Options(), contents)
+    fused = fusion.fuse(views.rewrite(network))
+    draft = Draft(fused, target, threads, options or Options(), contents)
     steps_conv.find_halos(draft)
+    joining.find_parts(draft)
     for name in draft.network.inputs:
         if name in network.shapes:  # others stay with Python
             draft.add_plain(name, Place.INPUT)

@@ -228,6 +228,8 @@ def emit_channel_map(draft: Draft, node: nd.Node) -> None:
     """Channels picked from blocked images, or joined and sliced as arrays."""
     assert isinstance(node, nd.ChannelMap)
     reads = tuple(draft.need_blocked(n) for n in node.inputs)
+    if node.outputs[0] in draft.joins:
+        return  # the parts are where they belong
     y = draft.add_blocked(node.outputs[0])
     images = [draft.image(r) for r in reads]
     kernel, rows = copy.channel_map(images, node.channels, draft.image(y), draft.target)
