@@ -41,7 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
     args.command_line = ["loadrun", name, *words]
-    return execute(command, args, "loadrun")
+    from loadrun.cli.interrupts import prompt_interrupts
+
+    with prompt_interrupts(INTERRUPTED):
+        return execute(command, args, "loadrun")
 
 
 def _parse(name: str, command: Command, words: list[str]) -> argparse.Namespace:

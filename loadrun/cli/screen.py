@@ -6,9 +6,10 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from loadrun.asserts import AssertFailure
+from loadrun.cli.interrupts import note_last_words
 from loadrun.cli.progress import ProgressLine
 from loadrun.environment import versions
-from loadrun.lines import LoadAndRunLines, NewerLines
+from loadrun.lines import LoadAndRunLines, NewerLines, ms
 from loadrun.measure import Phase, Sample
 from loadrun.runner import Case, Listener, Outcome
 from loadrun.stats import Stats
@@ -34,6 +35,13 @@ class Screen(Listener):
         self._iters = iters
         self._progress = ProgressLine(sys.stderr, enabled=progress)
         self._total = 0
+        self._taken: list[int] = []
+        note_last_words(self._last_words)
+
+    def _last_words(self) -> str:
+        """What is known when the process ends in the middle of an inference."""
+        stats = Stats(tuple(self._taken))
+        return f"{stats.count} samples so far, median {ms(stats.median_ns)} ms"
 
     def opened(self, load_ns: int) -> None:
         """The model is there."""
@@ -73,6 +81,7 @@ class Screen(Listener):
         """See `Listener`; the progress line comes back after the line was printed."""
         self._lines.sample(case, sample)
         if sample.phase is Phase.TIMED:
+            self._taken.append(sample.ns)
             done = case.index * self._iters + sample.index + 1
             self._progress.update(case.title, done, self._total)
 

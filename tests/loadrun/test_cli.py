@@ -326,6 +326,34 @@ def test_interrupt_of_a_process(tmp_path):
     assert document["cases"][0]["stats"]["count"] >= 4
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals differ on Windows")
+def test_interrupt_ends_an_inference_that_does_not_return():
+    code = (
+        "import sys, ctypes; import loadrun.session as s; from loadrun.cli import main\n"
+        "c = ctypes.CDLL(None)\n"
+        "def slow(self, *a, **k):\n"
+        "    print('begun', flush=True)\n"
+        "    for _ in range(1000): c.sleep(3)\n"  # a signal ends one, as a native loop would not
+        "s.Session.benchmark = slow\n"
+        "import signal; real = signal.signal\n"
+        # A handler that never runs: what a native call looks like from outside.
+        "signal.signal = lambda n, h: real(n, lambda *_: None)\n"
+        f"sys.exit(main([{CONV!r}]))"
+    )
+    command = [sys.executable, "-c", code]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line == "begun\n":
+            break
+    process.send_signal(signal.SIGINT)
+    start = time.monotonic()
+    _, err = process.communicate(timeout=60)
+    assert time.monotonic() - start < 5
+    assert process.returncode == 130
+    assert "interrupted; 0 samples so far, median n/a ms" in err
+
+
 @pytest.mark.skipif(os.name == "nt", reason="pipes differ on Windows")
 def test_closed_pipe_ends_quietly():
     command = [sys.executable, "-m", "loadrun", CONV, "--iter", "99999999"]
