@@ -27,6 +27,7 @@ __all__ = [
     "StepSpans",
     "backend_names",
     "choose",
+    "find_backend",
     "get_backend",
     "lowered_operators",
     "register_backend",
@@ -191,7 +192,11 @@ class Program(Protocol):
 
 
 class Backend(Protocol):
-    """Compiles graphs. One object serves any number of sessions."""
+    """Compiles graphs. One object serves any number of sessions.
+
+    A backend may have a method `by_reference(graph) -> list[tuple[Node, str]]` that names the nodes
+    it hands to reference code, each with the reason; it needs no device.
+    """
 
     name: str
 
@@ -256,12 +261,11 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     return {e.name: e for e in importlib.metadata.entry_points(group="loadrun.backends")}
 
 
-def get_backend(name: str) -> Backend:
-    """The backend of that name.
+def find_backend(name: str) -> Backend:
+    """The backend of that name, whether or not it can be used here.
 
     Raises:
         InputError: There is none; the known ones are listed.
-        UnsupportedError: It cannot be used here.
     """
     found = _made.get(name)
     if found is None:
@@ -273,6 +277,17 @@ def get_backend(name: str) -> Backend:
                 raise InputError(f"no backend is called {name!r}", hint=f"known: {known}")
             factory = entry.load()
         found = _made[name] = factory()
+    return found
+
+
+def get_backend(name: str) -> Backend:
+    """The backend of that name.
+
+    Raises:
+        InputError: There is none; the known ones are listed.
+        UnsupportedError: It cannot be used here.
+    """
+    found = find_backend(name)
     reason = found.unavailable()
     if reason is not None:
         raise UnsupportedError(f"backend {name} cannot be used here: {reason}")

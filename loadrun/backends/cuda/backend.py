@@ -153,6 +153,17 @@ class CudaBackend:
         known = lower.rules()
         return [(n, r) for n, r in missing_reference(graph) if n.op.name not in known]
 
+    def by_reference(self, graph: Graph) -> list[tuple[Node, str]]:
+        """Nodes that run by reference code with copies, each with the reason; needs no device.
+
+        Raises:
+            MgeError: The graph's types cannot be inferred.
+        """
+        live = reachable(graph.outputs)
+        if any(n.op.name.startswith(_CONDITIONAL) for n in live):
+            return [(n, "conditional execution") for n in graph.nodes if n in live and n.inputs]
+        return list(lower.lower(graph, graph.inference).host)
+
     def compile(
         self, graph: Graph, inference: Inference, options: CompileOptions
     ) -> CudaProgram | ReferenceProgram:

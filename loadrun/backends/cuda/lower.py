@@ -86,11 +86,13 @@ class Lowered:
         network: The engine's nodes; its inputs are '' where nothing needs the graph's input.
         fallback: Operators that run by reference code, with their number.
         reasons: Why, one line per operator and reason.
+        host: The operators that run by reference code, each with the reason.
     """
 
     network: nd.Network
     fallback: dict[str, int]
     reasons: tuple[str, ...]
+    host: tuple[tuple[Node, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -242,6 +244,7 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
     live = reachable(graph.outputs)
     fallback: Counter[str] = Counter()
     reasons: dict[str, None] = {}
+    host: list[tuple[Node, str]] = []
     inputs = tuple(low.out(v) if v.node in live else "" for v in graph.inputs)
     for node in graph.nodes:
         if node not in live or node.op.name == _INPUT:
@@ -253,6 +256,7 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
         if reason is not None:
             fallback[node.op.name] += 1
             reasons[f"{node.op.name}: {reason}"] = None
+            host.append((node, reason))
             _on_host(low, node, call)
     outputs = tuple(_output(low, v) for v in graph.outputs)
     network = nd.Network(
@@ -264,7 +268,7 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
         frozenset(low.dynamic),
         low.origins,
     )
-    return Lowered(network, dict(fallback), tuple(reasons))
+    return Lowered(network, dict(fallback), tuple(reasons), tuple(host))
 
 
 def _apply(low: Lowering, candidates: Sequence[Rule], node: Node, call: Call) -> str | None:
