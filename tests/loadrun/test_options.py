@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import option_cases_comparing  # noqa: F401 - adds its cases
+import option_cases_machine  # noqa: F401 - adds its cases
 import pytest
 from corpus_cases import CHECKOUT
 from option_cases import CASES, CONV, NET, Drive
