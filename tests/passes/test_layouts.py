@@ -407,6 +407,17 @@ def test_8_the_smaller_type_is_moved():
     assert {n.outputs[0].type.dtype.kind for n in shuffles} == {DTypeEnum.QuantizedS8}
 
 
+def test_8_long_chains_of_conversions_need_no_deep_calls():
+    b = Int8Builder()
+    x = b.layer(b.image("x", (1, 8, 2, 2)), (8, 8, 3, 3))
+    for k in range(1500):
+        x = b.cast(x, s8(2.5 + k % 2))
+    graph = b.finish(x)
+    new, _ = optimize(graph, OptimizeOptions(enable_nchw44=True))
+    assert kinds(new)["ConvBiasForward[NCHW44]"] == 1
+    assert OutputCheck(feeds(graph), rtol=0, atol=0)(graph, new) is None
+
+
 # -- all of them ----------------------------------------------------------------------------------
 
 

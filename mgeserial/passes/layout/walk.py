@@ -40,6 +40,8 @@ __all__ = ["ConvertLayout"]
 
 _F = P.ConvolutionFormat
 _NHWCD4 = packing(_F.NHWCD4)
+# Conversions of type, one after another, that a change of layout is moved before.
+_CHAIN = 16
 # `TensorFormat` of files: images of OpenCL, packed along an axis.
 _IMAGE = 2
 
@@ -82,6 +84,7 @@ class _Walk:
         self._forms: dict[tuple[Value, TensorLayout], Value] = {}
         self._filters: dict[tuple[Value, str], Value] = {}
         self._seen: dict[Value, Found | None] = {}
+        self._moved_before = 0
         self._images = {
             op: [r for r in target.images if op in r.ops] for r in target.images for op in r.ops
         }
@@ -142,7 +145,7 @@ class _Walk:
     def _before_type(self, old: Value, layout: TensorLayout) -> Value | None:
         """Case 8: the conversion of what the only user needs, unless that is the larger type."""
         node = old.node
-        if node.op.name != "TypeCvt" or self._scope.uses(old) > 1:
+        if node.op.name != "TypeCvt" or self._scope.uses(old) > 1 or self._moved_before == _CHAIN:
             return None
         source = node.inputs[0]
         small, large = self._scope.type(source).dtype, self._scope.type(old).dtype
@@ -150,7 +153,10 @@ class _Walk:
             return None
         if self.layout(source) != self.layout(old):
             return None
-        return self._build.like(node, [self.get(source, layout)], outputs=[None]).outputs[0]
+        self._moved_before += 1
+        moved = self.get(source, layout)
+        self._moved_before -= 1
+        return self._build.like(node, [moved], outputs=[None]).outputs[0]
 
     def _before_move(self, old: Value, layout: TensorLayout) -> Value | None:
         """Case 7: from the value before a change of layout that stands in the graph."""
