@@ -61,7 +61,7 @@ class Reduced:
             "operator_count": len(self.nodes),
             "operators": [
                 {
-                    "operator": n.origin.index if n.origin is not None else n.index,
+                    "operator_index": n.origin.index if n.origin is not None else n.index,
                     "type": n.op.name,
                     "name": printable(n.display_name),
                 }

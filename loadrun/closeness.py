@@ -70,7 +70,7 @@ class Closeness:
             "equal_bits": self.equal_bits,
             "max_abs": _finite(self.max_abs),
             "max_rel": _finite(self.max_rel),
-            "max_ulp": self.max_ulp,
+            "max_ulp_count": self.max_ulp,
             "cosine": None if self.cosine is None else _finite(self.cosine),
             "error": _finite(self.error),
             "error_is_infinite": not math.isfinite(self.error),

@@ -121,10 +121,10 @@ class Speed:
             "b_median_ms": ms(self.b.median_ns),
             "a_p90_ms": ms(self.a.percentile_ns(90)),
             "b_p90_ms": ms(self.b.percentile_ns(90)),
-            "ratio": self.ratio,
-            "ratio_low": self.low,
-            "ratio_high": self.high,
-            "confidence": CONFIDENCE,
+            "speed_ratio": self.ratio,
+            "low_ratio": self.low,
+            "high_ratio": self.high,
+            "confidence_percent": CONFIDENCE * 100,
             "a_samples_ns": list(self.a.samples),
             "b_samples_ns": list(self.b.samples),
         }
@@ -172,9 +172,9 @@ class Comparison:
         cosines = [c.cosine for c in closes if c.cosine is not None]
         speed = self.speed.as_json() if self.speed is not None else {}
         return {
-            "ratio": speed.get("ratio"),
-            "ratio_low": speed.get("ratio_low"),
-            "ratio_high": speed.get("ratio_high"),
+            "ratio": speed.get("speed_ratio"),
+            "ratio_low": speed.get("low_ratio"),
+            "ratio_high": speed.get("high_ratio"),
             "a_ms": speed.get("a_median_ms"),
             "b_ms": speed.get("b_median_ms"),
             "max_abs": max((c.max_abs for c in closes), default=0.0),

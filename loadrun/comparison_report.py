@@ -232,7 +232,10 @@ def _verdict(report: CompareReport) -> str:
         if all(o.close.equal_bits for o in found.outputs):
             parts.append(f"{label}outputs are equal to the bit")
         elif found.passed:
-            parts.append(f"{label}outputs agree")
+            text = f"{label}outputs agree"
+            if found.fault is not None:
+                text += f", though {found.fault.node.describe()} differs"
+            parts.append(text)
         else:
             count = sum(not o.close.passed for o in found.outputs)
             parts.append(f"{label}outputs differ ({count} of {len(found.outputs)})")

@@ -58,7 +58,7 @@ class Suspect:
         node = self.node
         place = node.origin.index if node.origin is not None else node.index
         return {
-            "operator": place,
+            "operator_index": place,
             "type": node.op.name,
             "name": printable(node.display_name),
             "value": printable(self.value.display_name),
@@ -106,7 +106,7 @@ class Walk:
             "first_handed_on": plain(self.handed_on),
             "operators": [
                 {
-                    "operator": place,
+                    "operator_index": place,
                     "type": kind,
                     "name": name,
                     "error": error if math.isfinite(error) else None,

@@ -14,7 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DOCUMENTS", "SUFFIXES", "Field", "validate"]
+from loadrun.schema_results import COMPARE, SWEEP
+
+__all__ = ["DOCUMENTS", "SUFFIXES", "UNKNOWN", "Field", "validate"]
+
+# How the problem of a key ends that the schema does not have.
+UNKNOWN = "is not in the schema"
 
 # Units that a key shows at its end.
 SUFFIXES = {
@@ -309,6 +314,8 @@ DOCUMENTS: dict[str, tuple[Field, ...]] = {
     "loadrun.profile": _fields(_PROFILE),
     "loadrun.memory": _fields(_MEMORY),
     "loadrun.values": _fields(_VALUES),
+    "loadrun.compare": _fields(COMPARE + _ENVIRONMENT.format("environment")),
+    "loadrun.sweep": _fields(SWEEP + _ENVIRONMENT.format("environment")),
 }
 _TYPES: dict[str, tuple[type, ...]] = {
     "text": (str,),
@@ -346,7 +353,7 @@ def _problems(
             named = below if below in table else f"{path}.*"
             field = table.get(named)
             if field is None:
-                yield f"{below} is not in the schema"
+                yield f"{below} {UNKNOWN}"
                 continue
             if field.unit == "by key" and not str(key).endswith(tuple(SUFFIXES.values())):
                 yield f"{below} has no unit at its end"
@@ -356,7 +363,7 @@ def _problems(
     elif isinstance(value, list):
         named = f"{path}[]"
         if named not in table:
-            yield f"{named} is not in the schema"
+            yield f"{named} {UNKNOWN}"
             return
         for item in value:
             yield from _field_problems(item, named, named, table, complete=complete)

@@ -77,6 +77,7 @@ class Partners:
             return
         self._inputs(a, b)
         named = _named(b)
+        outputs = dict(zip(a.outputs, a.output_names, strict=True))
         aligned = dict(align(a, b))
         for node in a.nodes:
             other = aligned.get(node)
@@ -84,7 +85,7 @@ class Partners:
                 self._values.update(zip(node.outputs, other.outputs, strict=False))
                 continue
             for value in node.outputs:
-                found = named.get(value.name or "")
+                found = named.get(outputs.get(value) or value.name or "")
                 if found is not None and found.type == value.type:
                     self._values[value] = found
 
@@ -134,12 +135,13 @@ class Partners:
 
 
 def _named(graph: Graph) -> dict[str, Value]:
-    """Values by their names, of those that only one value has."""
+    """Values by their names, of those that only one value has; outputs by the outputs' names."""
     found: dict[str, Value | None] = {}
     for value in graph.values():
         if value.name and value.node.op.name != "Host2DeviceCopy":
             found[value.name] = None if value.name in found else value
-    return {name: value for name, value in found.items() if value is not None}
+    known = {name: value for name, value in found.items() if value is not None}
+    return known | dict(zip(graph.output_names, graph.outputs, strict=True))
 
 
 class Values:

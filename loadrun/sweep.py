@@ -52,7 +52,7 @@ class Combination:
             self.shapes,
             "" if self.batch is None else f"batch {self.batch}",
             self.backend,
-            "" if self.threads is None else f"{self.threads} threads",
+            "" if self.threads is None else f"{self.threads} thread{'s' * (self.threads != 1)}",
             self.switches,
         ]
         return ", ".join(p for p in parts if p)
@@ -157,6 +157,19 @@ def sweep(
     return rows
 
 
+# What a row has when nothing could be measured.
+_NOTHING: dict[str, Any] = {
+    **dict.fromkeys(
+        (
+            "prepare_ms", "arena_bytes", "weight_bytes", "sample_count", "median_ms",
+            "median_low_ms", "median_high_ms", "p90_ms", "min_ms", "max_ms", "first_inference_ms",
+            "samples_per_s", "trust",
+        )
+    ),
+    "samples_ns": [],
+}  # fmt: skip
+
+
 def _measured(
     graph: Graph, wanted: Combination, iters: int, warmup: Warmup | int, seed: int
 ) -> dict[str, Any]:
@@ -171,7 +184,7 @@ def _measured(
     try:
         return {**row, **_numbers(graph, wanted, iters, warmup, seed), "state": "measured"}
     except MgeError as error:
-        return {**row, "state": f"failed: {error.message}"}
+        return {**row, **_NOTHING, "state": f"failed: {error.message}"}
 
 
 def _numbers(

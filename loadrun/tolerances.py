@@ -54,16 +54,16 @@ def allowed_error(dtype: DType, rounding: Rounding) -> float:
 
     Floating types: 4 u sqrt(depth) + 32 u32 sqrt(length * depth), where u is half the distance
     between numbers near 1 in the type and u32 that of Float32, in which sums are made. Quantised
-    types and integers: exact where no floating operator stands before them, else one step.
+    types: exact where no floating operator stands before them, else one step. Integers: exact.
     """
     depth = max(rounding.depth, 1)
     if dtype.kind in _UNIT:
         own = _ROUND_FACTOR * _UNIT[dtype.kind] * math.sqrt(depth)
         return own + _SUM_FACTOR * _FLOAT32 * math.sqrt(rounding.length * depth)
-    if not rounding.depth:
+    if not rounding.depth or dtype.scale is None:
         return 0.0
     # A hair more than one step, whose product with the scale is rounded itself.
-    return float(dtype.scale or 1.0) * (1 + 1e-6)
+    return float(dtype.scale) * (1 + 1e-6)
 
 
 def roundings(graph: Graph) -> dict[Value, Rounding]:

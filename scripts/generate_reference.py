@@ -23,6 +23,8 @@ _TITLES = {
     "loadrun.profile": "A profile: `--profile FILE`, and `profile` of a run",
     "loadrun.memory": "A memory plan: `memory.json` of `--get-static-mem-info`, `memory` of a run",
     "loadrun.values": "Values of a network: `index.json` of `--bin-io-dump`",
+    "loadrun.compare": "A comparison: `--compare`, `--backends`",
+    "loadrun.sweep": "A sweep: `loadrun sweep`",
 }
 
 

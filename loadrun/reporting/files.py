@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadrun.reporting.tables import as_csv, tables
+from loadrun.schema import UNKNOWN, validate
 from mgeserial.errors import InputError, printable
 
 __all__ = ["KINDS", "check", "read", "write_csv"]
@@ -60,10 +61,12 @@ def check(document: Any, path: str) -> None:
             path=path,
             hint="render it with the version that wrote it, or a newer one",
         )
-    listed = _LISTS[kind]
-    items = document.get(listed)
-    if not isinstance(items, list) or not all(isinstance(i, Mapping) for i in items):
-        raise InputError(f"`{listed}` is not a list of objects", path=path)
+    if not isinstance(document.get(_LISTS[kind]), list):
+        raise InputError(f"`{_LISTS[kind]}` is not a list", path=path)
+    # A newer version of the same schema may have more keys, an older one has fewer.
+    wrong = [p for p in validate(document, complete=False) if not p.endswith(UNKNOWN)]
+    if wrong:
+        raise InputError(f"is damaged: {printable(wrong[0])}", path=path)
 
 
 def write_csv(document: Mapping[str, Any], target: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from loadrun.reporting.markup import Markup, join, tag
+from loadrun.reporting.markup import Markup, clean, join, tag
 from loadrun.reporting.sections import Section, name_of, sections, several
 from mgeserial._version import __version__
 from mgeserial.errors import MgeError
@@ -72,7 +72,7 @@ def page(
     data = {"documents": list(documents), "graph": graph}
     yield from filled(
         (folder / "report.html").read_text(encoding="utf-8"),
-        f"{title} - loadrun",
+        clean(f"{title} - loadrun"),
         safe_json(data),
         style="\n" + (folder / "report.css").read_text(encoding="utf-8") + _tones(),
         script=f'\n"use strict";\n(() => {{\n{(folder / "report.js").read_text("utf-8")}}})();\n',

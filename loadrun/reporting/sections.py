@@ -37,6 +37,11 @@ def name_of(document: Mapping[str, Any]) -> str:
     return str(model.get("path") or "model").replace("\\", "/").rpartition("/")[2]
 
 
+def _threads(found: Mapping[str, Any]) -> str:
+    count = found.get("threads")
+    return f"{count} thread" if count == 1 else f"{count} threads"
+
+
 def _side_name(side: Mapping[str, Any]) -> str:
     path = str((side.get("model") or {}).get("path") or "").replace("\\", "/")
     return f"{path.rpartition('/')[2]} on {side.get('backend')}"
@@ -112,8 +117,7 @@ def _summary(document: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) ->
     low, high = stats.get("median_low_ms"), stats.get("median_high_ms")
     interval = "" if low is None else f"95 %: {number(low)} to {number(high)} ms"
     title = case_title(first) if len(cases) > 1 else ""
-    threads = document.get("threads")
-    where = f"{document.get('backend')}, {threads} thread{'s' if threads != 1 else ''}"
+    where = f"{document.get('backend')}, {_threads(document)}"
     figures = [
         (ms("median_ms"), "median latency", interval or title),
         (ms("p99_ms"), "99th percentile", f"of {number(stats.get('count'))} runs"),
@@ -244,7 +248,7 @@ def _compare(document: Mapping[str, Any], known: Mapping[str, Table]) -> list[Se
         (
             str(s.get("label")),
             _side_name(s),
-            f"{number(s.get('threads'))} threads, {number(s.get('operator_count'))} operators",
+            f"{_threads(s)}, {number(s.get('operator_count'))} operators",
         )
         for s in document.get("sides") or ()
     ]
@@ -276,7 +280,7 @@ def _walk(pair: Mapping[str, Any]) -> Markup:
         parts.append(
             _badge(
                 "poor",
-                f"{pair.get('b')}: first operator that diverges: [{fault.get('operator')}] "
+                f"{pair.get('b')}: first operator that diverges: [{fault.get('operator_index')}] "
                 f"{fault.get('type')} {fault.get('name')}",
             )
         )
@@ -306,12 +310,13 @@ def _speed(pair: Mapping[str, Any], _: int) -> Markup:
     if not speed:
         return Markup("")
     a, b = str(pair.get("a")), str(pair.get("b"))
-    low, high = speed.get("ratio_low"), speed.get("ratio_high")
+    low, high = speed.get("low_ratio"), speed.get("high_ratio")
     more = "" if low is None else f"95 % interval {number(low, 3)} to {number(high, 3)}"
     series = [(a, speed.get("a_samples_ns") or ()), (b, speed.get("b_samples_ns") or ())]
     return join(
         _figures(
-            [(number(speed.get("ratio"), 3), f"times as fast: {b} against {a}", more)], wide=True
+            [(number(speed.get("speed_ratio"), 3), f"times as fast: {b} against {a}", more)],
+            wide=True,
         ),
         charts.latency(series, title=f"{a} and {b}, in turns"),
     )
@@ -361,7 +366,7 @@ def several(named: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
         ratio = base / median if base and median else None
         cells = [
             tag("td", name),
-            tag("td", f"{document.get('backend')}, {document.get('threads')} threads"),
+            tag("td", f"{document.get('backend')}, {_threads(document)}"),
             tag("td", time_label((median or 0) * 1e6), class_="num", data_v=median),
             tag("td", number(stats.get("p99_ms")) + " ms", class_="num"),
             tag("td", number(stats.get("throughput_per_s")), class_="num"),

@@ -223,7 +223,10 @@ def _compare(document: Mapping[str, Any]) -> list[Table]:
     outputs, speeds, operators = [], [], []
     for found in document.get("comparisons") or ():
         pair = f"{found.get('a')}, {found.get('b')}"
-        outputs += [{**o, "sides": pair, "shape": _shape(o.get("shape"))} for o in found["outputs"]]
+        outputs += [
+            {**o, "sides": pair, "shape": _shape(o.get("shape"))}
+            for o in found.get("outputs") or ()
+        ]
         if found.get("speed"):
             speeds.append({**found["speed"], "sides": pair})
         walk = found.get("walk") or {}
@@ -239,7 +242,7 @@ def _compare(document: Mapping[str, Any]) -> list[Table]:
         Column("shape", "shape", "text"),
         Column("max_abs", "max abs"),
         Column("max_rel", "max rel"),
-        Column("max_ulp", "ULP"),
+        Column("max_ulp_count", "ULP"),
         Column("cosine", "cosine"),
         Column("worst", "worst at", "text"),
         Column("worst_a", "A"),
@@ -255,13 +258,13 @@ def _compare(document: Mapping[str, Any]) -> list[Table]:
         Column("b_median_ms", "median B", "ms"),
         Column("a_p90_ms", "p90 A", "ms"),
         Column("b_p90_ms", "p90 B", "ms"),
-        Column("ratio", "A / B"),
-        Column("ratio_low", "95 % low"),
-        Column("ratio_high", "95 % high"),
+        Column("speed_ratio", "A / B"),
+        Column("low_ratio", "95 % low"),
+        Column("high_ratio", "95 % high"),
     )
     walked = (
         sides,
-        Column("operator", "place"),
+        Column("operator_index", "place"),
         Column("type", "type", "text"),
         Column("name", "operator", "text"),
         Column("error", "error"),

@@ -301,11 +301,13 @@ def check_compare(browser: Browser, report: Report, url: str, path: Path) -> Non
     found = document["comparisons"][0]
     fault = found["walk"]["first_at_fault"]
     report.check("compare: the planted fault is found", fault["name"] == "round", fault["name"])
-    report.check("compare: the page names it", f"[{fault['operator']}]" in text)
+    report.check("compare: the page names it", f"[{fault['operator_index']}]" in text)
     ratio = page.value(
         "document.querySelector('[data-table=speed] tbody').rows[0].cells[6].dataset.v"
     )
-    report.check("compare: the ratio is the JSON's", float(ratio) == found["speed"]["ratio"], ratio)
+    report.check(
+        "compare: the ratio is the JSON's", float(ratio) == found["speed"]["speed_ratio"], ratio
+    )
     dots = page.value("document.querySelector('svg[data-kind=errors] .dots').getAttribute('d')")
     count = dots.count("M")
     report.check("compare: a dot for every operator", count == len(found["walk"]["operators"]))
