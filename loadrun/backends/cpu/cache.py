@@ -171,6 +171,16 @@ class Cache:
         self.hits, self.misses = self.hits + done, self.misses + (not done)
         return done
 
+    def sizes(self, kind: str) -> set[int]:
+        """Sizes of the contents of all entries of a kind."""
+        found: set[int] = set()
+        if self.folder is not None:
+            with contextlib.suppress(OSError):
+                for item in os.scandir(self.folder):
+                    if item.name.endswith(f".{kind}"):
+                        found.add(item.stat(follow_symlinks=False).st_size - HEADER_BYTES)
+        return found
+
     def _open(self, key: str, kind: str, size: int | None, *, check: bool) -> memoryview | None:
         path = self._path(key, kind)
         if path is None:

@@ -48,7 +48,7 @@ class Contents:
     """Keys of the arrays of one compilation.
 
     Attributes:
-        cache: Where digests of files are remembered; without a folder all keys are ''.
+        cache: Where digests of files are remembered.
         verify: Read and hash files although their digest is remembered.
     """
 
@@ -57,8 +57,11 @@ class Contents:
     _files: dict[int, _Known] = field(default_factory=dict, repr=False)
 
     def begin(self, views: Iterable[memoryview | None]) -> None:
-        """Start to take the digest of the file that the views belong to, beside other work."""
-        if self.cache.folder is None:
+        """Start to take the digest of the file that the views belong to, beside other work.
+
+        Only when some packed weights are kept: else nobody asks before they have been made.
+        """
+        if not self.cache.sizes("w"):
             return
         owners = {id(v.obj): v.obj for v in views if v is not None}
         for owner in owners.values():
@@ -66,9 +69,7 @@ class Contents:
                 self._file(owner)
 
     def key(self, array: Array) -> str:
-        """A text that differs when shape, type or elements differ; '' when nothing is kept."""
-        if self.cache.folder is None:
-            return ""
+        """A text that differs when shape, type or elements differ."""
         what = f"{array.dtype.str}{array.shape}"
         place = _place(array)
         if place is not None:

@@ -249,7 +249,9 @@ class Draft:
         self.step(name, kernel, (source, to), (source,), (to,), "relayout", rows=rows)
 
     # -- constants
-    def const(self, name: str, nbytes: int, make: Callable[[], Array], key: str) -> str:
+    def const(
+        self, name: str, nbytes: int, make: Callable[[], Array], key: Callable[[], str]
+    ) -> str:
         """A constant buffer with contents made on demand."""
         self.consts[name] = Const(nbytes, make, key)
         return self.add_buffer(Buffer(name, nbytes, Place.CONST, (nbytes,), "uint8"))
@@ -263,15 +265,17 @@ class Draft:
         how: str,
     ) -> str:
         """A constant buffer with a node's packed weights; `how` names the packing."""
-        parts = [self.contents.key(node.weights)]
-        parts += [] if node.scale is None else [self.contents.key(node.scale)]
-        key = digest(how, *parts) if all(parts) else ""
+
+        def key() -> str:
+            arrays = [node.weights] if node.scale is None else [node.weights, node.scale]
+            return digest(how, *(self.contents.key(a) for a in arrays))
+
         return self.const(name, nbytes, lambda: pack(nd.filters(node)), key)
 
     def array_const(self, name: str, array: Array) -> str:
         """A constant buffer with the contents of an array."""
         data = np.ascontiguousarray(array)
-        return self.const(name, data.nbytes, lambda: data, self.contents.key(data))
+        return self.const(name, data.nbytes, lambda: data, lambda: self.contents.key(data))
 
     # -- steps
     def step(

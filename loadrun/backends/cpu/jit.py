@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +45,12 @@ class CompileStats:
 
 
 def build(
-    modules: Mapping[str, str], target: Target, cache: Cache, *, jobs: int | None = None
+    modules: Mapping[str, str],
+    target: Target,
+    cache: Cache,
+    *,
+    jobs: int | None = None,
+    beside: Sequence[Callable[[], None]] = (),
 ) -> tuple[llvm.Image, CompileStats]:
     """Compile modules (name -> IR text) and link them into this process.
 
@@ -54,6 +59,7 @@ def build(
         target: What to generate code for.
         cache: Where objects are kept.
         jobs: Compiling threads; None takes the processors this process may use.
+        beside: Other work for the same threads, done when this returns.
 
     Raises:
         CodegenError: LLVM refused a module.
@@ -72,11 +78,16 @@ def build(
     jobs = jobs or min(processors(), 16)
     # The longest first, so that no thread is left with one at the end.
     texts = sorted(set(modules.values()), key=len, reverse=True)
-    if jobs > 1 and len(texts) > 1 and llvm.parallel():
+    if jobs > 1 and len(texts) + len(beside) > 1 and llvm.parallel():
         with ThreadPoolExecutor(jobs) as pool:
-            results = list(pool.map(one, texts))
+            compiled = pool.map(one, texts)
+            others = pool.map(_call, beside)
+            results = list(compiled)
+            list(others)
     else:
         results = [one(t) for t in texts]
+        for work in beside:
+            work()
     middle = time.perf_counter()
     image = llvm.Image([d for d, _ in results], cpu=target.cpu, features=target.features)
     end = time.perf_counter()
@@ -84,6 +95,10 @@ def build(
     if hits < len(results):
         cache.trim()
     return image, CompileStats(len(texts), hits, middle - begin, end - middle)
+
+
+def _call(work: Callable[[], None]) -> None:
+    work()
 
 
 def processors() -> int:

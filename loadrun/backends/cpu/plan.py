@@ -65,12 +65,13 @@ class Const:
     Attributes:
         nbytes: Size in bytes.
         make: Gives the packed array; called once, unless the cache has it.
-        key: Cache key over everything the contents depend on, or '' for small ones.
+        key: Gives the cache key over everything the contents depend on, or ''; called when a
+            cache may hold them, or is to hold them.
     """
 
     nbytes: int
     make: Callable[[], Array] = field(repr=False)
-    key: str = ""
+    key: Callable[[], str] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,21 +16,25 @@ from loadrun.backends.cpu.arena import ArenaPlan, Lifetime, plan_arena
 from loadrun.backends.cpu.cache import Cache, digest
 from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.memory import Block
-from loadrun.backends.cpu.plan import Array, HostStep, Place, Plan, Step
+from loadrun.backends.cpu.plan import Array, Const, HostStep, Place, Plan, Step
 from loadrun.backends.cpu.runtime import Call, Team
 from loadrun.backends.cpu.target import Target
 
 _LOG = logging.getLogger(__name__)
 _ALIGN = 64
+_LEAST_KEPT = 1 << 20  # smaller constants are packed in less time than files take
 _GUARD = 256  # kernels may prefetch, never read, past the end
 
 
 @dataclass(frozen=True, slots=True)
 class BuildStats:
-    """What a load cost, in seconds, and sizes in bytes."""
+    """What a load cost, in seconds, and sizes in bytes.
+
+    `weights_s` is for packed weights that the cache had; others are packed beside compiling.
+    """
 
     compile: jit.CompileStats
-    pack_s: float
+    weights_s: float
     total_s: float
     weights_cached: bool
     arena_bytes: int
@@ -106,12 +110,11 @@ class Program:
         for name, offset in arena.offsets.items():
             self._bases[name] = self._arena.address + offset
             self._views[name] = self._arena.array(offset, plan.buffers[name].nbytes)
-        self._keeper: threading.Thread | None = None
-        packing = time.perf_counter()
-        cached = self._load_consts(cache, jobs, contents)
-        packed = time.perf_counter()
+        loading = time.perf_counter()
+        packing = self._load_consts(cache, contents)
+        loaded = time.perf_counter()
         modules = {s.kernel.name: s.kernel.ir for s in plan.steps if isinstance(s, Step)}
-        self._image, compiled = jit.build(modules, target, cache, jobs=jobs)
+        self._image, compiled = jit.build(modules, target, cache, jobs=jobs, beside=packing)
         self._make_args()
         self._phases: list[tuple[str, list[list[Call]]]] = []
         self._segments: list[_Segment] = []
@@ -127,18 +130,19 @@ class Program:
             self._keeper.start()
         self.stats = BuildStats(
             compiled,
-            packed - packing,
+            loaded - loading,
             time.perf_counter() - begin,
-            cached,
+            not packing,
             arena.nbytes,
             self._consts.nbytes,
         )
 
-    def _load_consts(self, cache: Cache, jobs: int | None, contents: Contents | None) -> bool:
-        """Fill the block of constants from the cache or by packing; True if from the cache.
+    def _load_consts(self, cache: Cache, contents: Contents | None) -> list[Callable[[], None]]:
+        """Place the constants and read them from the cache; what is left to do if it has none.
 
-        What they were made from is let go.
+        The plan lets go of what they are made from.
         """
+        self._keeper: threading.Thread | None = None
         consts = self.plan.consts
         self.plan = replace(self.plan, consts={})
         offsets, top = {}, 0
@@ -150,12 +154,13 @@ class Program:
             self._bases[name] = self._consts.address + offset
             self._views[name] = self._consts.array(offset, consts[name].nbytes)
         whole = self._consts.array(0, top)
-        keys = [c.key for c in consts.values()]
-        cacheable = top >= 1 << 20 and all(keys) and cache.folder is not None
-        key = digest("weights", jit.code_version(), *keys) if cacheable else ""
-        verify = contents is not None and contents.verify
-        if key and cache.read_into(key, "w", whole.data, check=verify):
-            return True
+        if contents is not None and cache.folder is not None and top >= _LEAST_KEPT:
+            verify = contents.verify
+            known = top in cache.sizes("w")
+            if known and cache.read_into(_key(consts), "w", whole.data, check=verify):
+                return []
+            # Nothing of this process waits for it; a thread that is no daemon ends in its time.
+            self._keeper = threading.Thread(target=_keep, args=(cache, contents, consts, whole))
 
         def pack(name: str) -> None:
             const = consts[name]
@@ -165,13 +170,7 @@ class Program:
             at = offsets[name]
             whole[at : at + const.nbytes] = data.reshape(-1).view(np.uint8)
 
-        # Copies of large arrays run outside the interpreter's lock.
-        with ThreadPoolExecutor(jobs or min(jit.processors(), 8)) as pool:
-            list(pool.map(pack, consts))
-        if key and (contents is None or contents.unchanged()):
-            # Nothing of this process waits for it; a thread that is not a daemon ends in its time.
-            self._keeper = threading.Thread(target=_keep, args=(cache, key, whole))
-        return False
+        return [functools.partial(pack, name) for name in consts]
 
     def _make_args(self) -> None:
         """One table of pointers per step; callers' buffers are patched before each run."""
@@ -344,7 +343,14 @@ class Program:
             self._keeper.join()
 
 
-def _keep(cache: Cache, key: str, whole: Array) -> None:
+def _key(consts: Mapping[str, Const]) -> str:
+    """What packed weights are kept under."""
+    return digest("weights", jit.code_version(), *(c.key() for c in consts.values()))
+
+
+def _keep(cache: Cache, contents: Contents, consts: Mapping[str, Const], whole: Array) -> None:
     """Write packed weights to the cache."""
-    cache.write(key, "w", whole.data)
-    cache.trim()
+    key = _key(consts)
+    if contents.unchanged():
+        cache.write(key, "w", whole.data)
+        cache.trim()

@@ -148,8 +148,10 @@ def emit_recurrent(draft: Draft, node: nd.Node) -> None:
         node.kind, node.steps, node.batch, hidden, draft.target, reverse=node.reverse
     )
     weights = node.weights
-    key = draft.contents.key(weights)
-    key = digest(code.kernel.name, key) if key else ""
+
+    def key() -> str:
+        return digest(code.kernel.name, draft.contents.key(weights))
+
     w = draft.const(f"{node.name}:w", code.packed_bytes, lambda: code.pack(weights), key)
     taps = draft.array_const(f"{node.name}:taps", code.taps)
     pre, h, c = reads[0], reads[1], reads[-1]
