@@ -32,6 +32,7 @@ _DRIFT = 0.05
 _TAIL = 2.0
 _SHORT_NS = 10_000
 _STEAL = 0.01
+_SWITCHES = 20
 _NS_PER_MS = 1e6
 
 
@@ -259,7 +260,7 @@ def _system(noise: Noise, stats: Stats) -> list[Finding | None]:
             )
         )
     switches = noise.involuntary_switches
-    if switches and switches > stats.count:
+    if switches and switches > max(stats.count, _SWITCHES):
         found.append(
             Finding(
                 "crowded",

@@ -47,6 +47,7 @@ class CpuProgram:
         if options.core_ids and (reason := probe.pin(self._program, options.core_ids)):
             notes.append(reason)
         self._labels, self._nodes = lowered.labels, graph.nodes
+        self._values = lowered.values
         order = {name: k for k, name in enumerate(plan.outputs)}
         self._outputs = [order[name] for name in lowered.outputs]
         stats = self._program.stats
@@ -88,7 +89,8 @@ class CpuProgram:
         origin = probe.attribute(names, self._labels, self._nodes)
         with np.errstate(all="ignore"):
             mine = [feeds[k] for k in self._inputs]
-            return probe.timed_steps(self._program, mine, repeat, origin)
+            spans = probe.timed_steps(self._program, mine, repeat, origin)
+        return [probe.renamed(found, self._labels, self._values) for found in spans]
 
     def memory(self) -> MemoryPlan:
         """See `Program` of the backends."""

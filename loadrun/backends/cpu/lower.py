@@ -88,6 +88,7 @@ class Lowered:
         fallback: Operators that run by reference code, with their number.
         reasons: Why, one line per operator and reason.
         labels: Operator of the graph by the name of the node that computes it.
+        values: Names that people know by names of tensors.
     """
 
     network: nd.Network
@@ -96,6 +97,7 @@ class Lowered:
     fallback: dict[str, int]
     reasons: tuple[str, ...]
     labels: dict[str, Node] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -337,7 +339,9 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
         low.dtypes,
         low.consts,
     )
-    return Lowered(network, inputs, outputs, dict(fallback), tuple(reasons), low.labels)
+    known = {name: value.display_name for value, name in low._names.items()}
+    known |= {name: value.display_name for value, (name, _) in low._packed.items()}
+    return Lowered(network, inputs, outputs, dict(fallback), tuple(reasons), low.labels, known)
 
 
 def _apply(low: Lowering, candidates: Sequence[Rule], node: Node, call: Call) -> str | None:

@@ -10,7 +10,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from loadrun.backends.base import MemoryBlock, MemoryPlan, Parts, StepSpans
@@ -26,6 +26,7 @@ __all__ = [
     "attribute",
     "memory",
     "pin",
+    "renamed",
     "run_parts",
     "timed_steps",
     "unshared",
@@ -54,8 +55,13 @@ def run_parts(program: Program, feeds: Sequence[Array]) -> tuple[list[Array], Pa
 def timed_steps(
     program: Program, feeds: Sequence[Array], repeat: int, origin: Attribution
 ) -> list[StepSpans]:
-    """Run `repeat` times with a clock round each step; entries of one kernel count as one step."""
-    names: list[str] = []
+    """Run `repeat` times with a clock round each phase; successive phases of a label are one step.
+
+    The label is that of the operator: a step's own packing and further kernels belong to it.
+    """
+    groups = _groups(program.plan)
+    labels = {name: _label(name, origin) for name in groups}
+    order: list[list[str]] = []
     spans: list[list[tuple[int, int]]] = []
     for _ in range(repeat):
         at, before = -1, None
@@ -68,22 +74,25 @@ def timed_steps(
                 start = time.perf_counter_ns()
                 work()
                 spent = time.perf_counter_ns() - start
-                at += name != before
-                if at == len(names):
-                    names.append(name)
+                label = labels[name]
+                at += label != before
+                if at == len(order):
+                    order.append([])
                     spans.append([])
-                if name == before:
+                if name not in order[at]:
+                    order[at].append(name)
+                if label == before:
                     first, so_far = spans[at][-1]
                     spans[at][-1] = (first, so_far + spent)
                 else:
                     spans[at].append((start - begin, spent))
-                before = name
-    table = {s.name: s for s in program.plan.steps}
-    parts = {"+".join(s.name for s in g): g for g in _groups(program.plan)}
-    return [
-        _spans_of(program.plan, parts.get(name) or [table[name]], tuple(found), origin)
-        for name, found in zip(names, spans, strict=True)
-    ]
+                before = label
+    named: set[Node] = set()
+    found = []
+    for names, times in zip(order, spans, strict=True):
+        steps = [step for name in names for step in groups[name]]
+        found.append(_spans_of(program.plan, steps, tuple(times), origin, named))
+    return found
 
 
 def _pieces(
@@ -97,9 +106,27 @@ def _pieces(
             yield segment.host.name, functools.partial(program._run_host, segment.host, arrays)
 
 
-def _groups(plan: Plan) -> list[list[Step | HostStep]]:
-    """Steps that run as one: those of a band."""
-    return [list(plan.steps[first:last]) for first, last in plan.bands]
+def _groups(plan: Plan) -> dict[str, list[Step | HostStep]]:
+    """Steps by the name of the phases that run them: one, or those of a band."""
+    inside = {k for first, last in plan.bands for k in range(first, last)}
+    found: dict[str, list[Step | HostStep]] = {
+        step.name: [step] for k, step in enumerate(plan.steps) if k not in inside
+    }
+    for first, last in plan.bands:
+        band = list(plan.steps[first:last])
+        found["+".join(step.name for step in band)] = band
+    return found
+
+
+def _label(name: str, labels: Container[str]) -> str:
+    """Label of the operator that a step or a band is part of; its own name where there is none."""
+    stem = _stem(name)
+    head = stem
+    while head:
+        if head in labels:
+            return head
+        head = head.rpartition(":")[0]
+    return stem
 
 
 def _spans_of(
@@ -107,17 +134,21 @@ def _spans_of(
     steps: Sequence[Step | HostStep],
     spans: tuple[tuple[int, int], ...],
     origin: Attribution,
+    named: set[Node],
 ) -> StepSpans:
+    """What is known of steps that were timed together; an operator is listed once (`named`)."""
     native = [s for s in steps if isinstance(s, Step)]
-    nodes = dict.fromkeys(n for s in steps for n in origin.get(_stem(s.name), ()))
+    labels = dict.fromkeys(_label(s.name, origin) for s in steps)
+    nodes = [n for label in labels for n in origin.get(label, ()) if n not in named]
+    named.update(nodes)
     made = {name for s in steps for name in s.writes}
     reads = {name for s in steps for name in s.reads} - made
     weights = {a.buffer for s in native for a in s.args}
     reads |= {name for name in weights if plan.buffers[name].place is Place.CONST}
-    # What one step of a band leaves to the next stays in the cache.
-    used = {name for s in steps[1:] for name in s.reads} if len(steps) > 1 else set()
+    # What one step leaves to the next one stays in the cache.
+    used = {name for s in steps[1:] for name in s.reads}
     return StepSpans(
-        " + ".join(_stem(s.name) for s in steps),
+        " + ".join(labels),
         " + ".join(dict.fromkeys(s.kernel.name for s in native)) or "python",
         " + ".join(dict.fromkeys(s.algorithm for s in native if s.algorithm)),
         tuple(nodes),
@@ -125,6 +156,19 @@ def _spans_of(
         _size(plan, reads),
         _size(plan, made - used if made - used else made),
     )
+
+
+def renamed(found: StepSpans, labels: Mapping[str, Node], values: Mapping[str, str]) -> StepSpans:
+    """The same under names that a person knows: of operators, or of the value that is moved."""
+
+    def name(part: str) -> str:
+        node = labels.get(part)
+        if node is not None:
+            return node.display_name or node.op.name
+        tensor, colon, what = part.rpartition(":")
+        return f"{values.get(tensor, tensor)}{colon}{what}" if colon else values.get(part, part)
+
+    return replace(found, name=" + ".join(name(part) for part in found.name.split(" + ")))
 
 
 def _size(plan: Plan, names: Iterable[str]) -> int | None:
@@ -157,7 +201,7 @@ def attribute(
         labels: Operator by the name of its node.
         order: The graph's operators in order.
     """
-    present = {_stem(name).partition(":")[0] for name in steps} | {_stem(name) for name in steps}
+    present = {_label(name, labels) for name in steps}
     home = {node: label for label, node in labels.items() if label in present}
     fused = {node for node in labels.values() if node not in home}
     for node in reversed(order):
