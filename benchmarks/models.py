@@ -21,11 +21,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from loadrun.session import Session
 from mgeserial import params as P
 from mgeserial.author import GraphBuilder
+from mgeserial.dtypes import DType, quantized
 from mgeserial.ir.graph import Graph, Value
 
-__all__ = ["NETWORKS", "build"]
+__all__ = ["NETWORKS", "QUANTIZED", "build"]
 
 
 class _Net:
@@ -357,6 +359,120 @@ def lstm(
     return b.graph()
 
 
+class _Quantized(_Net):
+    """Blocks of a quantised network; without `scales` the float network that scales come from.
+
+    Both draw the same weights in the same order. In the float network `taps` collects the values
+    whose ranges give the scales of the quantised one, in order.
+    """
+
+    def __init__(self, seed: int, scales: list[float] | None = None) -> None:
+        super().__init__(seed)
+        self.taps: list[Value] = []
+        self._scales = None if scales is None else list(scales)
+
+    def tap(self, value: Value) -> None:
+        """Note a value of the float network."""
+        self.taps.append(value)
+
+    def type(self) -> DType:
+        """The signed byte type of the next value."""
+        assert self._scales is not None
+        return quantized("QuantizedS8", self._scales.pop(0))
+
+    @property
+    def in_float(self) -> bool:
+        """Whether this is the float network."""
+        return self._scales is None
+
+    def begin(self, x: Value) -> Value:
+        """Quantise the input."""
+        if self.in_float:
+            self.tap(x)
+            return x
+        return self.b.cast(x, self.type())
+
+    def end(self, x: Value) -> Value:
+        """Back to float32."""
+        return x if self.in_float else self.b.cast(x, "Float32")
+
+    def conv(
+        self,
+        x: Value,
+        channels: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        groups: int = 1,
+        act: str = "relu",
+    ) -> Value:
+        """As in a float network; weights get one scale, the bias the product of both."""
+        if self.in_float:
+            y = super().conv(x, channels, kernel, stride=stride, groups=groups, act=act)
+            self.tap(y)
+            return y
+        assert groups == 1
+        inner = self.b.shape_of(x)[1]
+        gain = 2.0 if act != "none" else 0.5
+        weight = self.weight(channels, inner, kernel, kernel, gain=gain)
+        bias = self.bias(channels)
+        by = float(np.abs(weight).max() / 127)
+        one = float(self.b.type_of(x).dtype.scale) * by
+        codes = np.rint(weight / by).astype(np.int8)
+        sums = np.rint(bias / one).astype(np.int32).reshape(1, channels, 1, 1)
+        return self.b.conv_bias(
+            x,
+            self.b.param(codes, dtype=quantized("QuantizedS8", by)),
+            self.b.param(sums, dtype=quantized("QuantizedS32", one)),
+            nonlineMode="RELU" if act == "relu" else "IDENTITY",
+            pad_h=kernel // 2,
+            pad_w=kernel // 2,
+            stride_h=stride,
+            stride_w=stride,
+            output_dtype=self.type(),
+        )
+
+    def add_relu(self, x: Value, y: Value) -> Value:
+        """The end of a residual block."""
+        if self.in_float:
+            out = self.b.relu(self.b.add(x, y))
+            self.tap(out)
+            return out
+        mode = "QFUSE_ADD_RELU"
+        return self.b.elemwise_multi_type(x, y, mode=mode, output_dtype=self.type())
+
+
+def _resnet18_int8(batch: int, scales: list[float] | None) -> tuple[_Quantized, Graph]:
+    net = _Quantized(18, scales)
+    x = net.conv(net.begin(_image(net, batch, 224)), 64, 7, stride=2)
+    x = net.b.max_pool2d(x, 3, stride=2, padding=1)
+    for stage in range(4):
+        for i in range(2):
+            channels, stride = 64 << stage, 2 if stage and i == 0 else 1
+            y = net.conv(x, channels, 3, stride=stride)
+            y = net.conv(y, channels, 3, act="none")
+            if stride != 1:
+                x = net.conv(x, channels, 1, stride=stride, act="none")
+            x = net.add_relu(y, x)
+    return net, net.classifier(net.end(x))
+
+
+def resnet18_int8(batch: int = 1) -> Graph:
+    """ResNet-18 with signed bytes and one scale a tensor, from the ranges of one float run."""
+    net, _ = _resnet18_int8(1, None)
+    values = [net.b.output(value, f"tap{k}") for k, value in enumerate(net.taps)]
+    random = np.random.default_rng(0)
+    with Session(net.b.graph(), "auto") as session:
+        image = random.standard_normal((1, 3, 224, 224), dtype=np.float32)
+        found = session.run({"data": image})
+    names = [f"tap{k}" for k in range(len(values))]
+    scales = [float(np.abs(found[name]).max()) / 127 for name in names]
+    return _resnet18_int8(batch, scales)[1]
+
+
+# Networks without an ONNX twin; `scripts/verify/cpu_int8.py` compares them with their float ones.
+QUANTIZED: dict[str, Callable[[int], Graph]] = {"resnet18_int8": resnet18_int8}
+
 NETWORKS: dict[str, Callable[[int], Graph]] = {
     "resnet18": resnet18,
     "resnet50": resnet50,
@@ -374,19 +490,19 @@ NETWORKS: dict[str, Callable[[int], Graph]] = {
 
 def build(name: str, batch: int = 1) -> Graph:
     """Build a network by name (KeyError when unknown)."""
-    return NETWORKS[name](batch)
+    return {**NETWORKS, **QUANTIZED}[name](batch)
 
 
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="author a benchmark network")
-    parser.add_argument("network", nargs="?", choices=sorted(NETWORKS))
+    parser.add_argument("network", nargs="?", choices=sorted({**NETWORKS, **QUANTIZED}))
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--list", action="store_true", help="list the networks")
     args = parser.parse_args()
     if args.list or args.network is None:
-        for name, make in NETWORKS.items():
+        for name, make in {**NETWORKS, **QUANTIZED}.items():
             print(f"{name:18} {(make.__doc__ or '').splitlines()[0]}")
         return 0
     graph = build(args.network, args.batch)

@@ -147,7 +147,7 @@ def uses_bytes(target: Target, node: nd.Conv) -> bool:
     joined = conv.merged(spec, target.lanes)
     if joined.groups > 1 and joined.ic % 4:
         return False
-    return spec.ic * spec.kh * spec.kw >= 64 and (spec.ic > 4 or spec.groups > 1)
+    return spec.ic * spec.kh * spec.kw >= 64 and (spec.ic > 2 or spec.groups > 1)
 
 
 def _packed_bytes(code: _Code, spec: ConvSpec, t: Target) -> int:
