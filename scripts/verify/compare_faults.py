@@ -1,4 +1,4 @@
-"""Plant faults in a network of 455 operators; `--compare` must name each and `--bisect` cut it out.
+"""Plant faults in a network of 463 operators: `--compare` names each and `--bisect` cuts it out.
 
     python scripts/verify/compare_faults.py [--faults N] [--seed N] [--json -]
 
@@ -40,6 +40,7 @@ import mgeserial  # noqa: E402
 from loadrun.cli import main as loadrun  # noqa: E402
 
 LIMIT = 5
+SECONDS: list[float] = []
 
 
 def compared(folder: Path, *words: str) -> tuple[int, dict[str, Any], float]:
@@ -63,59 +64,76 @@ def named(report: Report, what: str, found: dict[str, Any], name: str) -> None:
     report.check(f"{what}: the saved model fails its test case", reduced.get("reproduces"))
 
 
+def weights(report: Report, folder: Path, right: str, count: int, seed: int) -> Counter[str]:
+    """One number of a weight is changed; how many of these faults can be seen."""
+    choose = random.Random(seed)
+    kinds: Counter[str] = Counter()
+    wrong = str(folder / "wrong.mge")
+    for _ in range(count):
+        conv = f"block{choose.randrange(18)}.conv{choose.randrange(3)}"
+        by = choose.choice([0.01, 0.5, -4.0])
+        other = network()
+        change_weight(other, f"{conv}.w", by)
+        mgeserial.save(other, wrong)
+        _, found, spent = compared(folder, right, "--compare", wrong)
+        SECONDS.append(spent)
+        if found["walk"] is None:
+            kinds["not visible"] += 1
+            told = any(conv in n or "differ in 1 operators" in n for n in found["notes"])
+            report.check(f"{conv} by {by}: not visible, told as a difference", told)
+        else:
+            kinds["named"] += 1
+            named(report, f"{conv} by {by}", found, conv)
+    return kinds
+
+
+def roundings(report: Report, folder: Path, right: str) -> None:
+    """An operator rounds another way."""
+    wrong = str(folder / "wrong.mge")
+    for mode in ("FLOOR", "CEIL"):
+        other = network()
+        change_rounding(other, mode)
+        mgeserial.save(other, wrong)
+        code, found, spent = compared(folder, right, "--compare", wrong)
+        SECONDS.append(spent)
+        report.check(f"rounding {mode}: exit code 1", code == 1, code)
+        named(report, f"rounding {mode}", found, "round")
+
+
+def backends(report: Report, folder: Path, right: str) -> None:
+    """A backend is wrong; and none is."""
+    for backend, operator in ((rounding_backend(), "quantise"), (fusing_backend(), None)):
+        with registered(backend) as made:
+            code, found, spent = compared(folder, right, "--backends", f"reference,{made}")
+        SECONDS.append(spent)
+        report.check(f"{made}: exit code 1", code == 1, code)
+        fault = (found["walk"] or {}).get("first_at_fault") or found["cut"] or {}
+        if operator is None:
+            report.check(f"{made}: seen in fused operators only", fault.get("how") == "fused")
+        named(report, made, found, operator or fault.get("name", ""))
+    code, found, _ = compared(folder, right, "--backends", "reference,cpu")
+    quiet = code == 0 and not (found["walk"] or {}).get("first_at_fault")
+    report.check("no fault is seen where there is none (reference, cpu)", quiet)
+
+
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--faults", type=int, default=12, help="weights that are changed (12)")
+    parser.add_argument("--faults", type=int, default=20, help="weights that are changed (20)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", metavar="FILE", help="write the result here (- for stdout)")
     args = parser.parse_args()
     report = Report()
-    choose = random.Random(args.seed)
-    kinds: Counter[str] = Counter()
-    seconds: list[float] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        right, wrong = str(folder / "right.mge"), str(folder / "wrong.mge")
+        right = str(folder / "right.mge")
         graph = network()
         mgeserial.save(graph, right)
         report.facts["operators"] = len(graph.nodes)
-        for _ in range(args.faults):
-            conv = f"block{choose.randrange(17)}.conv{choose.randrange(3)}"
-            by = choose.choice([0.01, 0.5, -4.0])
-            other = network()
-            change_weight(other, f"{conv}.w", by)
-            mgeserial.save(other, wrong)
-            _, found, spent = compared(folder, right, "--compare", wrong)
-            seconds.append(spent)
-            if found["walk"] is None:
-                kinds["not visible"] += 1
-                told = any(conv in n or "differ in 1 operators" in n for n in found["notes"])
-                report.check(f"{conv} by {by}: not visible, told as a difference", told)
-            else:
-                kinds["named"] += 1
-                named(report, f"{conv} by {by}", found, conv)
-        for mode in ("FLOOR", "CEIL"):
-            other = network()
-            change_rounding(other, mode)
-            mgeserial.save(other, wrong)
-            code, found, spent = compared(folder, right, "--compare", wrong)
-            seconds.append(spent)
-            report.check(f"rounding {mode}: exit code 1", code == 1, code)
-            named(report, f"rounding {mode}", found, "round")
-        for backend, operator in ((rounding_backend(), "quantise"), (fusing_backend(), None)):
-            with registered(backend) as made:
-                code, found, spent = compared(folder, right, "--backends", f"reference,{made}")
-            seconds.append(spent)
-            report.check(f"{made}: exit code 1", code == 1, code)
-            fault = (found["walk"] or {}).get("first_at_fault") or found["cut"] or {}
-            if operator is None:
-                report.check(f"{made}: seen in fused operators only", fault.get("how") == "fused")
-            named(report, made, found, operator or fault.get("name", ""))
-        code, found, _ = compared(folder, right, "--backends", "reference,cpu")
-        quiet = code == 0 and not (found["walk"] or {}).get("first_at_fault")
-        report.check("no fault is seen where there is none (reference, cpu)", quiet)
-    report.facts |= {"weights": dict(kinds), "longest_s": round(max(seconds), 2)}
+        kinds = weights(report, folder, right, args.faults, args.seed)
+        roundings(report, folder, right)
+        backends(report, folder, right)
+    report.facts |= {"weights": dict(kinds), "longest_s": round(max(SECONDS), 2)}
     result = {
         "schema": 1,
         "kind": "compare faults",
