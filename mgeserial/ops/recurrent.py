@@ -89,6 +89,11 @@ def _stack(call: Call, x: int, hx: int, flat: int) -> Stack:
     return result
 
 
+def stack_of(call: Call) -> Stack:
+    """The stack of layers of RNNForward or LSTMForward."""
+    return _stack(call, 0, 1, 3 if call.op.name.startswith("LSTM") else 2)
+
+
 def _cell(call: Call) -> Cell:
     if call.op.name.startswith("RNN"):
         return Elman(call.param.nonlineMode)
@@ -100,7 +105,7 @@ def _cell(call: Call) -> Cell:
 def _forward_shapes(call: Call) -> list[ShapeLike]:
     """Output, last states and reserve."""
     lstm = call.op.name.startswith("LSTM")
-    stack = _stack(call, 0, 1, 3 if lstm else 2)
+    stack = stack_of(call)
     steps, batch, _ = call.shape(0)
     if lstm:
         _like(call, 2, 1)
@@ -122,7 +127,7 @@ def _reserve(call: Call, stack: Stack) -> int:
 
 def _forward(call: Call, *arrays: Array) -> list[Array]:
     lstm = call.op.name.startswith("LSTM")
-    stack = _stack(call, 0, 1, 3 if lstm else 2)
+    stack = stack_of(call)
     real = [to_real(a, call.dtype(i)) for i, a in enumerate(arrays)]
     result = stack.run(real[0], real[1], real[2] if lstm else real[1], real[-1].reshape(-1))
     outputs = [result.y, result.hy, *([result.cy] if lstm else [])]

@@ -6,7 +6,7 @@ import importlib
 
 _MODULES = (
     "elemwise", "multitype", "fakequant", "moves", "index", "conv", "pool", "matrix", "reduce",
-    "norm", "order", "image", "color", "roi",
+    "norm", "order", "image", "color", "roi", "recurrent",
 )  # fmt: skip
 
 
