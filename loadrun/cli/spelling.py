@@ -37,7 +37,7 @@ def normalized(words: Sequence[str], environment: Mapping[str, str] | None = Non
             that is neither true nor false.
     """
     variables = os.environ if environment is None else environment
-    known = {name for option in OPTIONS for name in option.names}
+    known = {name for option in OPTIONS for name in option.names} | _COMMON
     found: list[str] = []
     plain = False
     for word in _expanded(words, variables, known, 0):
@@ -115,7 +115,7 @@ def _positive(name: str) -> str:
 
 def _add(found: list[str], word: str) -> None:
     """Append a word; switches lose their values, and one that is off takes back earlier ones."""
-    flags = flag_names()
+    flags = flag_names() | _COMMON
     name, equals, value = word.partition("=")
     if not name.startswith("--"):
         found.append(word)
@@ -138,5 +138,7 @@ def _add(found: list[str], word: str) -> None:
             found.append("--no-fuse-grain")
 
 
+# Switches of every command line.
+_COMMON = frozenset({"--verbose", "--quiet", "--traceback", "--help", "--version"})
 # Options of their own that begin like a switch turned off.
 _OFF = frozenset({"--no-fuse-grain"})

@@ -97,6 +97,7 @@ def test_options_are_documented_as_they_are():
         (["m", "--no-optimize"], ["m", "--no-optimize"]),
         (["m", "--no-sanity-check"], ["m", "--no-sanity-check"]),
         (["m", "-vv", "-q"], ["m", "-vv", "-q"]),
+        (["m", "--verbose=true", "-verbose", "--noquiet"], ["m", "--verbose", "--verbose"]),
         (["m", "--input", "a_b:[1]"], ["m", "--input", "a_b:[1]"]),
         (["--", "--my_model.mge"], ["--", "--my_model.mge"]),
     ],
