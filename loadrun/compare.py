@@ -20,6 +20,7 @@ from loadrun.measure import Warmup
 from loadrun.sides import Feeds, Partners, Side, Values, is_operator
 from loadrun.stats import Stats
 from loadrun.tolerances import Rounding, allowed_error, roundings
+from loadrun.trust import judge
 from mgeserial.diff import diff
 from mgeserial.dtypes import Array
 from mgeserial.errors import InputError, MgeError
@@ -232,6 +233,8 @@ def compare(
             calls = (first.caller(dict(feeds)), second.caller(partners.feeds(a.graph, feeds)))
             times = interleaved(*calls, iters=iters, warmup=warmup, progress=progress)
             found.speed = Speed.of(*times, seed=seed)
+            for side, stats in zip((a, b), times, strict=True):
+                found.notes += [f"{side.label}: {doubt}" for doubt in judge(stats)[:1]]
     _advise(found)
     if a.graph is not b.graph and differing is None:
         _unseen(found)
