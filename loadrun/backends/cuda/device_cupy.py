@@ -58,6 +58,7 @@ class CupyDevice:
         self._memory: dict[int, Any] = {}
         self._pinned: list[Any] = []
         self._modules: list[Any] = []
+        self._factors = (np.ones(1, np.float32), np.zeros(1, np.float32))
 
     # -- memory
     def allocate(self, nbytes: int, name: str = "") -> int:
@@ -136,23 +137,19 @@ class CupyDevice:
             function(grid, (block, 1, 1), tuple(args))
 
     def gemm(self, spec: Gemm, a: int, b: int, c: int) -> None:
-        """cuBLAS through CuPy's product of stacks of matrices."""
-        left = self._matrix(a, spec.batch, spec.m, spec.k, spec.transpose_a)
-        right = self._matrix(b, spec.batch, spec.k, spec.n, spec.transpose_b)
-        out = self._matrix(c, spec.batch, spec.m, spec.n, turned=False)
-        with self._device, self._stream:
-            if spec.batch == 1:
-                self._cupy.matmul(left[0], right[0], out=out[0])
-            else:
-                self._cupy.matmul(left, right, out=out)
+        """cuBLAS: row-major C = A B is column-major C' = B' A'; it makes no temporary arrays."""
+        from cupy.cuda import cublas
 
-    def _matrix(self, address: int, batch: int, rows: int, columns: int, turned: bool) -> Any:
-        size = 4 * batch * rows * columns
-        memory = self._cupy.cuda.UnownedMemory(address, size, self, self._device.id)
-        pointer = self._cupy.cuda.MemoryPointer(memory, 0)
-        shape = (batch, columns, rows) if turned else (batch, rows, columns)
-        array = self._cupy.ndarray(shape, np.float32, pointer)
-        return array.transpose(0, 2, 1) if turned else array
+        (m, n, k), count = (spec.m, spec.n, spec.k), spec.batch
+        op = (cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T)
+        lda, ldb = m if spec.transpose_a else k, k if spec.transpose_b else n
+        one, zero = (x.ctypes.data for x in self._factors)
+        with self._device, self._stream:
+            handle = self._cupy.cuda.device.get_cublas_handle()
+            cublas.sgemmStridedBatched(
+                handle, op[spec.transpose_b], op[spec.transpose_a], n, m, k, one,
+                b, ldb, k * n, a, lda, m * k, zero, c, n, m * n, count,
+            )  # fmt: skip
 
     # -- the stream
     def capture(self, work: Callable[[], None]) -> Any | None:
