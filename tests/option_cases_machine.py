@@ -246,12 +246,55 @@ def _var_value(go: Drive) -> None:
 refused("--c-opr-lib", "lib.so")
 refused("--c-opr-lib-with-param")
 refused("--c-opr-init-interface", "init")
-refused("--packed-model-dump", "x")
-refused("--pack-info-json", "x")
-refused("--pack-cache", "x")
-refused("--pack-info-cryption", "NONE")
-refused("--pack-model-cryption", "NONE")
 refused("--atlas")
+
+
+def packed(go: Drive, *words: str) -> bytes:
+    """A packed model, which must hold the model file as it is."""
+    path = go.folder / "packed.lite"
+    go(NET, "--packed-model-dump", str(path), *words, *QUICK)
+    data = path.read_bytes()
+    assert data.startswith(b"packed_model")
+    with open(NET, "rb") as file:
+        assert file.read() in data
+    return data
+
+
+@drives("--packed-model-dump")
+def _pack(go: Drive) -> None:
+    assert b'{"valid":false}' in packed(go)
+
+
+@drives("--pack-info-json")
+def _pack_info(go: Drive) -> None:
+    path = go.folder / "info.json"
+    path.write_text('{"valid": true, "name": "the net", "version": "1.13.0"}')
+    data = packed(go, "--pack-info-json", str(path))
+    assert path.read_bytes() in data
+    assert data.count(b"the net") == 2
+    path.write_text("[]")
+    go(NET, "--packed-model-dump", str(go.folder / "x"), "--pack-info-json", str(path), code=2)
+    go(NET, "--pack-info-json", str(path), code=2)
+
+
+@drives("--pack-cache")
+def _pack_cache(go: Drive) -> None:
+    path = go.folder / "cache"
+    path.write_bytes(b"\x01\x00\x00\x00cache")
+    assert path.read_bytes() in packed(go, "--pack-cache", str(path))
+    go(NET, "--pack-cache", str(path), code=2)
+
+
+@drives("--pack-info-cryption")
+def _pack_info_cryption(go: Drive) -> None:
+    assert b"AES_default" in packed(go, "--pack-info-cryption", "AES_default")
+    go(NET, "--pack-info-cryption", "ROT13", code=2)
+
+
+@drives("--pack-model-cryption")
+def _pack_model_cryption(go: Drive) -> None:
+    assert b"RC4_default" in packed(go, "--pack-model-cryption", "RC4_default")
+
 
 # -- the optimiser's switches --------------------------------------------------------------------
 

@@ -80,6 +80,8 @@ def execute(args: argparse.Namespace) -> int:
         import mgeserial
 
         mgeserial.save(ready.graph, args.model_dump)
+    if args.packed_model_dump:
+        setup.pack(args)
     with contextlib.ExitStack() as stack:
         start = time.perf_counter_ns()
         sessions = _sessions(args, stack, request, ready)

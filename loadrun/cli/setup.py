@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from mgeserial.ir.graph import Graph
     from mgeserial.ir.model import Model
 
-__all__ = ["Ready", "Request", "load", "make_ready", "pick_graph", "request_of", "wait_for_line"]
+__all__ = [
+    "Ready",
+    "Request",
+    "load",
+    "make_ready",
+    "pack",
+    "pick_graph",
+    "request_of",
+    "wait_for_line",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +118,8 @@ def _need_first(args: argparse.Namespace) -> None:
     for option, first in (
         ("dump_fitting_model", "fitting"),
         ("layout_transform_dump", "layout_transform"),
+        ("pack_info_json", "packed_model_dump"),
+        ("pack_cache", "packed_model_dump"),
     ):
         if getattr(args, option) and not getattr(args, first):
             name = f"--{option.replace('_', '-')}"
@@ -178,6 +189,19 @@ def wait_for_line() -> None:
     """`--wait-gdb`: say which process this is and wait for a line (or the end) of stdin."""
     print(f"wait for gdb attach (pid={os.getpid()}): ", end="", file=sys.stderr, flush=True)
     sys.stdin.readline()
+
+
+def pack(args: argparse.Namespace) -> None:
+    """`--packed-model-dump`: the model file as a packed model of MegEngine Lite."""
+    from loadrun.litepack import PackOptions, pack_model
+    from mgeserial.arrayfiles import read_bytes
+    from mgeserial.format.atomic import write_atomic
+
+    info, cache = (
+        bytes(read_bytes(path)) if path else b"" for path in (args.pack_info_json, args.pack_cache)
+    )
+    options = PackOptions(info, cache, args.pack_info_cryption, args.pack_model_cryption)
+    write_atomic(args.packed_model_dump, pack_model(bytes(read_bytes(args.model)), options))
 
 
 def load(args: argparse.Namespace) -> Model:

@@ -35,6 +35,7 @@ _MAGICS: tuple[tuple[bytes, str, str], ...] = (
     (b"\x7fELF", "an ELF program or library", _MODELS),
     (b"MZ", "a Windows program or library", _MODELS),
     (b"%PDF", "a PDF document", _MODELS),
+    (b"packed_model", "a packed model of MegEngine Lite", "take the model that was packed"),
 )  # fmt: skip
 
 

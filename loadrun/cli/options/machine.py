@@ -154,16 +154,38 @@ _CHECKS: tuple[Option, ...] = (
     ),
 )  # fmt: skip
 
-_PACK: dict[str, Any] = {
-    "releases": (LAR13,),
-    "state": State.REFUSED,
-    "hint": "--model-dump FILE saves the network itself",
-}
+_CRYPTIONS = ("NONE", "AES_default", "RC4_default", "SIMPLE_FAST_RC4_default")
+_PACK: tuple[Option, ...] = (
+    value(
+        "--packed-model-dump", "FILE", "write the model file as a packed model of MegEngine Lite",
+        "packs the file as it is, with what the options below name; megenginelite loads it",
+        Group.OTHER, v.some, releases=(LAR13,),
+    ),
+    value(
+        "--pack-info-json", "FILE", "a JSON document about the model to pack with it",
+        "goes into the packed model; its `name` becomes the model's",
+        Group.OTHER, v.some, releases=(LAR13,),
+    ),
+    value(
+        "--pack-cache", "FILE", "a cache of MegEngine's fast run to pack with the model",
+        "goes into the packed model as it is", Group.OTHER, v.some, releases=(LAR13,),
+    ),
+    value(
+        "--pack-info-cryption", "NAME", "method that decrypts the JSON document (NONE)",
+        "notes the name; as in load_and_run nothing is encrypted: the document must be already",
+        Group.OTHER, None, "NONE", releases=(LAR13,), choices=_CRYPTIONS,
+    ),
+    value(
+        "--pack-model-cryption", "NAME", "method that decrypts the model (NONE)",
+        "notes the name; as in load_and_run nothing is encrypted: the model must be already",
+        Group.OTHER, None, "NONE", releases=(LAR13,), choices=_CRYPTIONS,
+    ),
+)  # fmt: skip
+
 _LIBRARY: dict[str, Any] = {
     "state": State.REFUSED,
     "hint": "an operator in Python: see `mgeserial.ops.registry`",
 }
-_NO_PACK = "packed Lite models and their encryption are not written"
 _NO_LIBRARY = "a library of native operators is code of another program: it is never loaded"
 _REFUSED: tuple[Option, ...] = (
     value(
@@ -174,18 +196,13 @@ _REFUSED: tuple[Option, ...] = (
         "--c-opr-init-interface", "NAME", "", _NO_LIBRARY, Group.OTHER, v.some,
         releases=(LAR13,), **_LIBRARY,
     ),
-    value("--packed-model-dump", "FILE", "", _NO_PACK, Group.OTHER, v.some, **_PACK),
-    value("--pack-info-json", "FILE", "", _NO_PACK, Group.OTHER, v.some, **_PACK),
-    value("--pack-cache", "FILE", "", _NO_PACK, Group.OTHER, v.some, **_PACK),
-    value("--pack-info-cryption", "NAME", "", _NO_PACK, Group.OTHER, v.some, **_PACK),
-    value("--pack-model-cryption", "NAME", "", _NO_PACK, Group.OTHER, v.some, **_PACK),
     flag(
         "--atlas", "", "Huawei's Atlas is not supported", Group.OTHER, releases=(LAR13,),
         state=State.REFUSED, hint="--cpu runs on the CPU",
     ),
 )  # fmt: skip
 
-OPTIONS: tuple[Option, ...] = (*_DEVICE, *_ALGORITHMS, *_CHECKS, *_REFUSED)
+OPTIONS: tuple[Option, ...] = (*_DEVICE, *_ALGORITHMS, *_CHECKS, *_PACK, *_REFUSED)
 
 
 def _switch(name: str, effect: str, releases: tuple[str, ...] = ALL) -> Option:
