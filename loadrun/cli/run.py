@@ -302,14 +302,15 @@ def _memory(args: argparse.Namespace, report: RunReport, session: Session) -> No
 def _publish(args: argparse.Namespace, report: RunReport) -> None:
     """The summary on stdout and the documents where they were asked for."""
     from loadrun.cli.outcome import publish
+    from loadrun.cli.style import is_coloured, styled
     from loadrun.document import run_document
     from loadrun.profiletext import profile_text
     from loadrun.report import to_text
 
     def text() -> str:
-        summary = to_text(report, verbose=args.verbose)
-        if report.profile is None:
-            return summary
-        return f"{summary}\n\n{profile_text(report.profile, top=args.profile_top)}"
+        found = to_text(report, verbose=args.verbose)
+        if report.profile is not None:
+            found += f"\n\n{profile_text(report.profile, top=args.profile_top)}"
+        return styled(found) if is_coloured(sys.stdout) else found
 
     publish(args, lambda: run_document(report), text)

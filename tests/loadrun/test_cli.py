@@ -18,6 +18,7 @@ import loadrun.cli.entry
 from loadrun.asserts import check
 from loadrun.cli import main
 from loadrun.cli.progress import ProgressLine
+from loadrun.cli.style import is_coloured, styled
 from mgeserial.format.tensor_dump import read_tensor_dump
 
 CONTAINERS = compact_root() / "containers"
@@ -407,6 +408,25 @@ def test_version_names_what_computes():
 class Terminal(io.StringIO):
     def isatty(self):
         return True
+
+
+def test_colour_on_a_terminal_and_nowhere_else(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert is_coloured(Terminal())
+    assert not is_coloured(io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not is_coloured(Terminal())
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not is_coloured(Terminal())
+
+
+def test_colour_changes_no_word():
+    text = "summary of m\n    trust: poor\n      drift\n  gap  1 ms (x)\n  operator  type  time"
+    found = styled(text)
+    assert "\x1b[31mpoor\x1b[0m" in found
+    assert re.sub(r"\x1b\[\d+m", "", found) == text
 
 
 def test_progress_waits_a_second_and_draws_ten_times_a_second():
