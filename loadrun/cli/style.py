@@ -1,6 +1,6 @@
 """Colour on a terminal: headings, verdicts and the parts that need attention.
 
-Meaning never depends on it, and nothing is coloured in a pipe, with NO_COLOR, or on a dumb terminal.
+Meaning never depends on it; nothing is coloured in a pipe, with NO_COLOR, or on a dumb terminal.
 
 Source: https://no-color.org.
 """
