@@ -11,6 +11,7 @@ Python ints and fold. All integer arithmetic is i64. Names come from counters an
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -260,6 +261,8 @@ class Func:
 
     def const(self, value: float) -> str:
         """A float32 constant in every lane."""
+        if value == 0 and math.copysign(1, value) > 0:
+            return "zeroinitializer"  # a twentieth of the text, which has to be parsed
         return f"<{', '.join([f'float {float_bits(value)}'] * self.lanes)}>"
 
     def iconst(self, value: int) -> str:
