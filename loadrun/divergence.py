@@ -195,7 +195,7 @@ def walk(
         progress: Told how far it is.
     """
     a, b = part.a, part.b
-    other = Values(b, part.partners.feeds(a.graph, feeds))
+    other = Values(b, part.partners.feeds(a.graph, feeds), keep=0)
     allowed = roundings(a.graph)
     found = Walk()
     equal: set[Value] = set(a.graph.inputs)

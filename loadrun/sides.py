@@ -152,13 +152,14 @@ class Values:
     Args:
         side: Whose network.
         feeds: Its inputs.
+        keep: Bytes of values that are kept to be asked for again.
     """
 
-    def __init__(self, side: Side, feeds: Feeds) -> None:
+    def __init__(self, side: Side, feeds: Feeds, *, keep: int = _KEPT) -> None:
         self._side = side
         self._feeds = dict(feeds)
         self._kept: dict[Value, Array | None] = {}
-        self._bytes = 0
+        self._left = keep
         for name, value in zip(side.graph.input_names, side.graph.inputs, strict=True):
             self._kept[value] = self._feeds[name]
 
@@ -168,9 +169,9 @@ class Values:
         found = dict(zip(missing, self._compute(missing), strict=True)) if missing else {}
         for value, array in found.items():
             size = 0 if array is None else array.nbytes
-            if self._bytes + size <= _KEPT:
+            if size <= self._left:
                 self._kept[value] = array
-                self._bytes += size
+                self._left -= size
         return [self._kept[v] if v in self._kept else found[v] for v in values]
 
     def _compute(self, values: Sequence[Value]) -> list[Array | None]:
@@ -180,7 +181,8 @@ class Values:
             # One of them has no value in this run: find out which.
             if len(values) == 1:
                 return [None]
-            return [self._compute([value])[0] for value in values]
+            middle = len(values) // 2
+            return self._compute(values[:middle]) + self._compute(values[middle:])
 
     def _marked(self, values: Sequence[Value]) -> list[Array]:
         graph = self._side.graph
