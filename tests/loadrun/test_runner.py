@@ -8,13 +8,13 @@ import pytest
 from fake_session import FakeSession, tensor
 
 from loadrun.asserts import check
-from loadrun.lines import LoadAndRunLines
-from loadrun.measure import Warmup
 from loadrun.document import to_json
 from loadrun.environment import environment
+from loadrun.lines import LoadAndRunLines
+from loadrun.measure import Warmup
 from loadrun.report import RunReport, bytes_text, duration, to_text
-from loadrun.schema import validate
 from loadrun.runner import dump_outputs, make_cases, run_cases
+from loadrun.schema import validate
 from mgeserial.errors import InputError
 from mgeserial.format.tensor_dump import read_tensor_dump
 
