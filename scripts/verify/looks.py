@@ -3,9 +3,9 @@
     python scripts/verify/looks.py [CORPUS]
 
 Each first file of each case runs on the CPU engine and the reference backend with a profile, text
-and binary dumps of all values, range and type checks and the memory plan. An exit code other than
-0, 1 (a check found something), 2 (inputs that the file has not) and 3 (cannot run) is a failure, and
-so is a document that is not as the schema says. Prints failures and the number of runs by exit code.
+and binary dumps of all values, range and type checks and the memory plan. Failures are exit codes
+other than 0, 1 (a check found something), 2 (inputs that the file has not) and 3 (cannot run), and
+documents that are not as the schema says. Prints failures and the number of runs by exit code.
 """
 
 from __future__ import annotations
