@@ -134,6 +134,27 @@ def _workspace(go: Drive) -> None:
     go(NET, "--workspace-limit", "1G", *QUICK)
     go(NET, "--workspace_limit=18446744073709551615", *QUICK)
     go(NET, "--workspace-limit", "some", code=2)
+    cells = NET.replace("mobilenet_v1_optimized", "lstm_classifier_cells")
+    go(cells, "--backend", "cpu", "--workspace-limit", "8", *QUICK, code=3)
+    assert re.search(r"needs \d+ bytes of scratch memory, more than the limit of 8", go.err)
+
+
+@drives("--no-cache")
+def _no_cache(go: Drive) -> None:
+    folder = go.folder / "cache"
+    go.monkeypatch.setenv("LOADRUN_CACHE", str(folder))
+    go(NET, "--backend", "cpu", "--no-cache", *QUICK)
+    assert not folder.exists()
+    go(NET, "--backend", "cpu", *QUICK)
+    assert list(folder.glob("*.o"))
+
+
+@drives("--verify-cache")
+def _verify_cache(go: Drive) -> None:
+    go.monkeypatch.setenv("LOADRUN_CACHE", str(go.folder / "cache"))
+    words = (NET, "--backend", "cpu")
+    expected = go.outputs(*words)
+    assert go.outputs(*words, "--verify-cache") == expected
 
 
 @drives("--disable-mem-opt")

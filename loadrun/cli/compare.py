@@ -45,7 +45,7 @@ _WORDS = """
 iter warmup_iter graph input seed batch_size json report csv fail_if compare backends max_err bisect
 no_walk backend cpu cuda cpu_default threads multithread_default multi_thread_core_ids enable_jit
 fast_run full_run fast_run_algo_policy fast_run_shared_batch_size reproducible workspace_limit
-disable_mem_opt
+disable_mem_opt no_cache verify_cache
 """
 _KNOWN = frozenset(_WORDS.split())
 

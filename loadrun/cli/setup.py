@@ -95,6 +95,8 @@ def request_of(args: argparse.Namespace, screen: Screen) -> Request:
         threads=threads,
         reproducible=steady,
         fast_run=measured,
+        cache=not args.no_cache,
+        verify_cache=args.verify_cache,
         policy_file=args.fast_run_algo_policy,
         core_ids=cores,
         memory_plan=not args.disable_mem_opt,

@@ -43,7 +43,7 @@ class CpuProgram:
         planned = tuning.plan_for(lowered.network, target, threads, options, contents)
         plan = planned.plan
         notes += planned.notes
-        self._program = Program(plan, target, cache, contents=contents)
+        self._program = Program(plan, target, cache, contents=contents, progress=options.progress)
         if options.core_ids and (reason := probe.pin(self._program, options.core_ids)):
             notes.append(reason)
         self._labels, self._nodes = lowered.labels, graph.nodes

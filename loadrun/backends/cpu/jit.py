@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,8 @@ from loadrun.backends.cpu import llvm
 from loadrun.backends.cpu.cache import Cache, digest
 from loadrun.backends.cpu.target import Target
 from mgeserial._version import __version__
+
+Progress = Callable[[str, int, int], None]
 
 
 @functools.cache
@@ -51,6 +53,7 @@ def build(
     *,
     jobs: int | None = None,
     beside: Sequence[Callable[[], None]] = (),
+    progress: Progress | None = None,
 ) -> tuple[llvm.Image, CompileStats]:
     """Compile modules (name -> IR text) and link them into this process.
 
@@ -60,6 +63,7 @@ def build(
         cache: Where objects are kept.
         jobs: Compiling threads; None takes the processors this process may use.
         beside: Other work for the same threads, done when this returns.
+        progress: Told ("compile", modules that are ready, modules).
 
     Raises:
         CodegenError: LLVM refused a module.
@@ -82,10 +86,10 @@ def build(
         with ThreadPoolExecutor(jobs) as pool:
             compiled = pool.map(one, texts)
             others = pool.map(_call, beside)
-            results = list(compiled)
+            results = list(_told(compiled, len(texts), progress))
             list(others)
     else:
-        results = [one(t) for t in texts]
+        results = list(_told(map(one, texts), len(texts), progress))
         for work in beside:
             work()
     middle = time.perf_counter()
@@ -95,6 +99,15 @@ def build(
     if hits < len(results):
         cache.trim()
     return image, CompileStats(len(texts), hits, middle - begin, end - middle)
+
+
+def _told(
+    results: Iterable[tuple[bytes, bool]], total: int, progress: Progress | None
+) -> Iterator[tuple[bytes, bool]]:
+    for done, result in enumerate(results, 1):
+        if progress is not None and not result[1]:
+            progress("compile", done, total)
+        yield result
 
 
 def _call(work: Callable[[], None]) -> None:

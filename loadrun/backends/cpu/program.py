@@ -91,6 +91,7 @@ class Program:
         *,
         jobs: int | None = None,
         contents: Contents | None = None,
+        progress: jit.Progress | None = None,
     ) -> None:
         """Compile and load.
 
@@ -100,6 +101,7 @@ class Program:
             cache: Objects and packed weights.
             jobs: Compiling threads.
             contents: What gave the plan's constants their keys.
+            progress: See `jit.build`.
         """
         begin = time.perf_counter()
         self.plan = plan
@@ -114,7 +116,9 @@ class Program:
         packing = self._load_consts(cache, contents)
         loaded = time.perf_counter()
         modules = {s.kernel.name: s.kernel.ir for s in plan.steps if isinstance(s, Step)}
-        self._image, compiled = jit.build(modules, target, cache, jobs=jobs, beside=packing)
+        self._image, compiled = jit.build(
+            modules, target, cache, jobs=jobs, beside=packing, progress=progress
+        )
         self._make_args()
         self._phases: list[tuple[str, list[list[Call]]]] = []
         self._segments: list[_Segment] = []

@@ -98,6 +98,16 @@ _ALGORITHMS: tuple[Option, ...] = (
         Group.ALGORITHMS, releases=ALL,
     ),
     flag(
+        "--no-cache", "keep nothing on disk, and read nothing that was kept",
+        "code and packed weights are made anew; the cache folder ($LOADRUN_CACHE) is not touched",
+        Group.ALGORITHMS,
+    ),
+    flag(
+        "--verify-cache", "check what is kept on disk in full before it is used",
+        "the model's and the packed weights' checksums are computed again; code's always is",
+        Group.ALGORITHMS,
+    ),
+    flag(
         "--fitting", "try combinations of options and keep the fastest",
         "times each combination (3 warm-up runs, 10 runs), prints them, then runs the best",
         Group.ALGORITHMS, releases=(LAR13,),
