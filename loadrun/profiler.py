@@ -22,6 +22,8 @@ from mgeserial.ops.costs import Cost, cost_of
 
 __all__ = ["OperatorRef", "Profile", "Row", "TypeRow", "profile", "rows_by_type"]
 
+# Backends whose device is the processor.
+_PROCESSORS = frozenset({"cpu", "reference"})
 # Type of steps that stand for no operator of the graph.
 NO_OPERATOR = "(layout and copies)"
 
@@ -171,8 +173,17 @@ def profile(
         repeat,
         rows,
         statistics.median(plain),
-        measure_peaks(session.threads) if peaks else None,
+        _peaks(session) if peaks else None,
     )
+
+
+def _peaks(session: Session) -> Peaks | None:
+    """What the device can do: as its program says, for processors measured here; else None."""
+    told = getattr(session.program, "peaks", None)
+    if told is not None:
+        found: Peaks = told()
+        return found
+    return measure_peaks(session.threads) if session.backend in _PROCESSORS else None
 
 
 def _row(

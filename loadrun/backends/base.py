@@ -170,11 +170,12 @@ class MemoryPlan:
 class Program(Protocol):
     """A graph made ready for one set of input shapes; the session serialises calls.
 
-    A program may have three more methods, which are looked for by name:
+    A program may have more methods, which are looked for by name:
 
     * `run_parts(feeds) -> (results, Parts)`: as `run`, and where the time went;
     * `profile(feeds, repeat) -> list[StepSpans]`: run `repeat` times with a clock round each step;
-    * `memory() -> MemoryPlan`: what lives where, when.
+    * `memory() -> MemoryPlan`: what lives where, when;
+    * `peaks() -> loadrun.peaks.Peaks`: what its device can do at most.
     """
 
     report: ProgramReport
