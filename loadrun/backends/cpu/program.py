@@ -23,6 +23,7 @@ from loadrun.backends.cpu.target import Target
 _LOG = logging.getLogger(__name__)
 _ALIGN = 64
 _LEAST_KEPT = 1 << 20  # smaller constants are packed in less time than files take
+_BAND = 0.85  # of a core's second-level cache, for what a band of rows touches
 _GUARD = 256  # kernels may prefetch, never read, past the end
 
 
@@ -105,6 +106,7 @@ class Program:
         """
         begin = time.perf_counter()
         self.plan = plan
+        self._l2 = target.l2
         self._bases: dict[str, int] = {}
         self._views: dict[str, Array] = {}
         arena: ArenaPlan = plan_arena(lifetimes(plan), guard=_GUARD)
@@ -216,7 +218,8 @@ class Program:
                     for k, e in enumerate(step.kernel.entries)
                 ]
             else:
-                ranges = [schedule.bands(group, plan.buffers, plan.threads)]
+                touched = int(_BAND * self._l2)
+                ranges = [schedule.bands(group, plan.buffers, plan.threads, band_bytes=touched)]
             for chunks in ranges:
                 calls = [[self._call(group[r.step], r) for r in chunk] for chunk in chunks]
                 self._phases.append(("+".join(s.name for s in group), calls))

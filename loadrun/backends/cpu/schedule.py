@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -71,25 +72,23 @@ def bands(
     per_row = sum(buffers[n].nbytes / images for n in touched if n in buffers) / height
     unit = max(_rows(s).rows_per_unit for s in group)
     size = max(int(band_bytes / per_row) // unit * unit, unit)
-    count = max(-(-height // size), 1)
     parts = 1
     if threads > 1:
         # Twice the threads evens out their speeds, but small shares repeat many edge rows.
         shares = 2 * threads if height * images >= 24 * 2 * threads else threads
         parts = max(min(shares // images, height // unit), 1)
-        count = max(count, parts)
-        while count % parts and count < height // unit:
-            count += 1
-        size = max(-(-height // count) // unit * unit, unit)
-        count = -(-height // size)
+    steps = -(-height // unit)
+    edges = [min((steps * p + parts // 2) // parts * unit, height) for p in range(parts + 1)]
     chunks: list[list[Range]] = []
     for image in range(images):
-        for p in range(parts):
-            low, high = count * p // parts * size, min(count * (p + 1) // parts * size, height)
+        for low, high in itertools.pairwise(edges):
             chunk: list[Range] = []
             reached = _needs(group, maker, low, first=True)
-            for top in range(low, high, size):
-                ends = _needs(group, maker, min(top + size, high), first=False)
+            # Bands of nearly one size: none is left with a single row.
+            bands = -(-(high - low) // size)
+            even = -(-(high - low) // (bands * unit)) * unit if bands else size
+            for top in range(low, high, even):
+                ends = _needs(group, maker, min(top + even, high), first=False)
                 for k, step in enumerate(group):
                     if ends[k] > reached[k]:
                         chunk.append(_range(k, step, image, reached[k], ends[k]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from nets import Builder, evaluate, join
+from nets import Builder, evaluate, join, pick
 from test_conv import RUNNABLE, check
 
 from loadrun.backends.cpu import nodes as nd
@@ -98,6 +98,47 @@ def test_a_view_that_crosses_a_dimension_is_not_joined() -> None:
     net = b.network(flat)
     assert len(rewrite(net).nodes) == 2
     check(net)
+
+
+def reshape(b: Builder, x: str, shape: tuple[int, ...]) -> str:
+    return b.add(shape, lambda a, o: nd.Reshape(a, (x,), (o,)))
+
+
+def shuffle(b: Builder, x: str, groups: int) -> str:
+    """Channels exchanged between groups, as networks write it: reshape, transpose, reshape."""
+    n, c, h, w = b.shapes[x]
+    apart = reshape(b, x, (n, groups, c // groups, h, w))
+    dense = contiguous(b.shapes[apart])
+    size = (n, c // groups, groups, h, w)
+    strides = (dense[0], dense[2], dense[1], dense[3], dense[4])
+    moved = b.add(size, lambda a, o: nd.View(a, (apart,), (o,), strides))
+    return reshape(b, moved, (n, c, h, w))
+
+
+@pytest.mark.parametrize("level", RUNNABLE)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_channel_shuffles_are_maps(batch: int, level: str) -> None:
+    b = Builder((batch, 20, 6, 5))
+    x = b.conv("x", 20, 1)
+    for _ in range(3):
+        left, right = pick(b, x, range(10)), pick(b, x, range(10, 20))
+        x = shuffle(b, join(b, left, b.conv(right, 10, 3, p=1)), 2)
+    net = b.network(b.conv(x, 24, 1))
+    kinds = {type(n) for n in rewrite(net).nodes}
+    assert kinds == {nd.Conv, nd.ChannelMap}
+    check(net, level=level)
+
+
+def test_a_shuffle_that_is_an_output_and_one_of_pixels() -> None:
+    b = Builder((2, 12, 4, 6))
+    mixed = shuffle(b, b.act("x"), 3)
+    n, c, h, w = b.shapes["x"]
+    dense = contiguous((n, c, h, w))
+    turned = b.add(
+        (n, c, w, h), lambda a, o: nd.View(a, (mixed,), (o,), (*dense[:2], dense[3], dense[2]))
+    )
+    back = reshape(b, turned, (n, c, h, w))
+    check(b.network(mixed, b.conv(back, 5, 1)))
 
 
 def joined_steps(net: nd.Network) -> list[str]:

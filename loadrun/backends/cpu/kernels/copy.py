@@ -41,8 +41,11 @@ def strided_copy(
     f = common.entry("", target)
     p = [f.load_ptr("%args", k) for k in range(2)]
     outer = [k for k in range(inner) if not (square and k == across)]
-    chunks = 1
-    if not square and dims[inner] > _CHUNK:
+    chunks, part = 1, _CHUNK
+    if square and across is not None:
+        part = 16 * target.lanes
+        chunks = -(-dims[across] // part)
+    elif dims[inner] > _CHUNK:
         chunks = -(-dims[inner] // _CHUNK)
     with f.loop("%begin", "%end") as unit:
         rest, chunk = f.div(unit.i, chunks), f.mod(unit.i, chunks)
@@ -52,13 +55,14 @@ def strided_copy(
             rest = f.div(rest, dims[k])
             a = f.gep(a, f.mul(index, src[k] * itemsize))
             b = f.gep(b, f.mul(index, dst[k] * itemsize))
+        low = f.mul(chunk, part)
         if square and across is not None:
-            _square(f, a, b, (dims[across], dst[across]), (dims[inner], src[inner]))
+            count: Int = f.sub(f.min(f.add(low, part), dims[across]), low)
+            a = f.gep(a, f.mul(low, itemsize))
+            b = f.gep(b, f.mul(low, dst[across] * itemsize))
+            _square(f, a, b, (count, dst[across]), (dims[inner], src[inner]))
         else:
-            low = f.mul(chunk, _CHUNK)
-            count = (
-                f.sub(f.min(f.add(low, _CHUNK), dims[inner]), low) if chunks > 1 else dims[inner]
-            )
+            count = f.sub(f.min(f.add(low, part), dims[inner]), low) if chunks > 1 else dims[inner]
             a = f.gep(a, f.mul(low, src[inner] * itemsize))
             b = f.gep(b, f.mul(low, dst[inner] * itemsize))
             _line(f, a, b, count, (src[inner], dst[inner]), itemsize)
@@ -90,17 +94,17 @@ def _line(f: Func, a: str, b: str, count: Int, strides: tuple[int, int], itemsiz
         f.store(value, b, f.mul(i.i, strides[1] * itemsize), align=itemsize, ty=kind)
 
 
-def _square(f: Func, a: str, b: str, across: tuple[int, int], down: tuple[int, int]) -> None:
+def _square(f: Func, a: str, b: str, across: tuple[Int, int], down: tuple[int, int]) -> None:
     """Transpose: source contiguous along `across`, destination along `down`; (size, far stride)."""
     lanes = f.lanes
     (m, far_b), (n, far_a) = across, down
-    whole_m, whole_n = m // lanes * lanes, n // lanes * lanes
+    whole_m, whole_n = f.mul(f.div(m, lanes), lanes), n // lanes * lanes
 
     def element(i: Int, j: Int) -> None:
         value = f.load(a, f.mul(f.add(f.mul(j, far_a), i), 4), align=4, ty="i32")
         f.store(value, b, f.mul(f.add(f.mul(i, far_b), j), 4), align=4, ty="i32")
 
-    if whole_m and whole_n:
+    if whole_m != 0 and whole_n:
         with f.loop(0, whole_m, lanes) as i, f.loop(0, whole_n, lanes) as j:
             base = f.gep(a, f.mul(f.add(f.mul(j.i, far_a), i.i), 4))
             to = f.gep(b, f.mul(f.add(f.mul(i.i, far_b), j.i), 4))
@@ -110,7 +114,7 @@ def _square(f: Func, a: str, b: str, across: tuple[int, int], down: tuple[int, i
     if whole_n < n:
         with f.loop(0, m) as i, f.loop(whole_n, n) as j:
             element(i.i, j.i)
-    if whole_m < m:
+    if whole_m != m:
         with f.loop(whole_m, m) as i, f.loop(0, whole_n) as j:
             element(i.i, j.i)
 
