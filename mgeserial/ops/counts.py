@@ -1,7 +1,8 @@
 """Numbers of output ids of operators where it is not fixed.
 
 A v1 file does not store how many ids an operator takes, and volatile outputs (workspaces and the
-like) take none, so each rule here is part of the format. Source: FORMAT section (e), operators.json.
+like) take none, so each rule here is part of the format.
+Source: FORMAT section (e), operators.json.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def check_non_finite(query: OutputQuery) -> int:
 
 
 def branches(query: OutputQuery) -> int:
-    """CASE: one id a branch; CASE_FALLBACK and PIECEWISE: one more. The last input is the predicate."""
+    """One id a branch, one more for CASE_FALLBACK and PIECEWISE; the last input is the predicate."""
     keys = max(query.inputs - 1, 0)
     return keys if query.param().mode == P.CondExecPredMode.CASE else keys + 1
 

@@ -127,7 +127,7 @@ def ask_to_optimise(items: list[Found], folder: Path, oracle: Path) -> None:
         for i in items
     ]
     jobs.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    command = [oracle / "bin" / "python", "-c", _OPTIMISE, jobs]
+    command = [str(oracle / "bin" / "python"), "-c", _OPTIMISE, str(jobs)]
     subprocess.run(command, capture_output=True, check=False, env=_environment())
 
 
