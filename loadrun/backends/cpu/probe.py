@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from loadrun.arena import plan_arena
 from loadrun.backends.base import MemoryBlock, MemoryPlan, Parts, StepSpans
-from loadrun.backends.cpu.arena import plan_arena
 from loadrun.backends.cpu.plan import Array, HostStep, Place, Plan, Step
 from loadrun.backends.cpu.program import _GUARD, Program, lifetimes
 from loadrun.backends.cpu.runtime import Turn

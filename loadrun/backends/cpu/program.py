@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from loadrun.arena import ArenaPlan, Lifetime, plan_arena
 from loadrun.backends.cpu import jit, schedule
-from loadrun.backends.cpu.arena import ArenaPlan, Lifetime, plan_arena
 from loadrun.backends.cpu.cache import Cache, digest
 from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.memory import Block

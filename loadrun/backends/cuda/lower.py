@@ -15,25 +15,24 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda.expr import c_type
 from loadrun.backends.cuda.plan import Array
+from loadrun.backends.folding import fold, is_known
 from loadrun.backends.reference import run_node
 from mgeserial.dtypes import DType, DTypeEnum
 from mgeserial.ir.copying import reachable
 from mgeserial.ir.graph import Graph, Node, Value
 from mgeserial.ir.inference import Inference, call_of
-from mgeserial.ir.types import ABSENT, Call, Shape
+from mgeserial.ir.types import Call, Shape
 from mgeserial.ops.registry import OpSpec
 
 __all__ = ["Lowered", "Lowering", "NotApplicable", "Rule", "lower", "lowers", "rules"]
 
 _INPUT = "Host2DeviceCopy"
-_FOLD_LIMIT = 64 << 20  # bytes of a result that is still computed ahead
 _MOST = (1 << 31) - 1  # elements that an index of 32 bits reaches
 
 
@@ -141,6 +140,10 @@ class Lowering:
         for value in values:
             if not self.dtype(value).is_float:
                 raise NotApplicable(f"only floating types have a kernel, got {self.dtype(value)}")
+
+    def keep(self, value: Value, array: Array) -> None:
+        """Note a value computed ahead of the run."""
+        self._arrays[value] = array
 
     def array(self, value: Value) -> Array | None:
         """A value that is known ahead of the run, else None."""
@@ -250,7 +253,7 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
         if node not in live or node.op.name == _INPUT:
             continue
         call = call_of(node, inference)
-        if _is_known(low, node) or _fold(low, node, call):
+        if is_known(low, node) or fold(low, node, call):
             continue
         reason = _apply(low, table.get(node.op.name, []), node, call)
         if reason is not None:
@@ -287,36 +290,6 @@ def _apply(low: Lowering, candidates: Sequence[Rule], node: Node, call: Call) ->
         else:
             return None
     return reason
-
-
-def _is_known(low: Lowering, node: Node) -> bool:
-    """Whether inference knows all outputs (shapes and arithmetic on them)."""
-    return bool(node.outputs) and all(low.inference.value(v) is not None for v in node.outputs)
-
-
-def _fold(low: Lowering, node: Node, call: Call) -> bool:
-    """Compute a node of constants ahead of the run."""
-    op: Any = node.op
-    if not op.is_pure or op.reference is None or not node.outputs:
-        return False
-    arrays = [low.array(v) for v in node.inputs]
-    if any(a is None for a in arrays) or not _is_foldable(low, node):
-        return False
-    results = run_node(node, call, [a for a in arrays if a is not None])
-    if any(r is ABSENT for r in results):
-        return False
-    for value, result in zip(node.outputs, results, strict=True):
-        low._arrays[value] = np.ascontiguousarray(result)
-    return True
-
-
-def _is_foldable(low: Lowering, node: Node) -> bool:
-    types = [low.inference.types[v] for v in node.outputs]
-    if not all(t.is_static for t in types):
-        return False
-    if not node.inputs:
-        return bool(node.tensors)  # weights: their own size
-    return all(t.size * t.dtype.storage.itemsize <= _FOLD_LIMIT for t in types)
 
 
 def _on_host(low: Lowering, node: Node, call: Call) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from loadrun.backends.cpu.arena import Lifetime
+from loadrun.arena import Lifetime
 from mgeserial.ir.graph import Node
 
 __all__ = [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadrun.backends.cpu.arena import plan_arena
+from loadrun.arena import plan_arena
 from loadrun.backends.cuda.device import Device
 from loadrun.backends.cuda.plan import (
     STATUS,

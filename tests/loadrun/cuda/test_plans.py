@@ -11,7 +11,7 @@ import pytest
 from corpus_cases import compact_root
 from cuda_kernels import plans_of_corpus
 
-from loadrun.backends.cpu.arena import plan_arena
+from loadrun.arena import plan_arena
 from loadrun.backends.cuda import lower
 from loadrun.backends.cuda.backend import plan_graph
 from loadrun.backends.cuda.emit_pointwise import collapse

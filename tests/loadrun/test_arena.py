@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun.backends.cpu.arena import Lifetime, plan_arena
+from loadrun.arena import Lifetime, plan_arena
 
 LIVES = st.lists(
     st.tuples(
