@@ -101,14 +101,13 @@ class _Trials:
 
 
 def reduce_part(
-    part: Part, suspect: Suspect, *, exact: bool, progress: Progress | None = None
+    part: Part, suspect: Suspect, *, progress: Progress | None = None
 ) -> Reduced | None:
     """Find the smallest part that ends at a suspect and still differs.
 
     Args:
         part: The two networks.
         suspect: Where the difference was found.
-        exact: Whether both sides run the same code, so that any other bit is a difference.
         progress: Told how far it is.
 
     Returns:
@@ -120,6 +119,7 @@ def reduce_part(
         rounding = roundings(part.a.graph)[value]
     else:
         rounding = step(value.node, part.a.graph.inference.types)
+    exact = part.is_exact(value.node)
     trials = _Trials(part, value, allowed_error(value.dtype, rounding), exact=exact)
     needed = reachable([value])
     order = [n for n in part.a.graph.nodes if n in needed and is_operator(n)]

@@ -306,10 +306,10 @@ def _look(
 ) -> None:
     """Find the operator that diverges, and the smallest part that does."""
     a, b = found.a, found.b
-    part = Part(a, b, partners, Values(a, feeds))
     exact = _is_exact(a) and (a.backend, a.threads) == (b.backend, b.threads)
+    part = Part(a, b, partners, Values(a, feeds), exact=exact)
     try:
-        found.walk = walk(part, feeds, exact=exact, progress=progress)
+        found.walk = walk(part, feeds, progress=progress)
     except MgeError as error:
         found.notes.append(f"operators could not be compared one by one: {error.message}")
     if found.fault is None and not found.passed:
@@ -318,7 +318,7 @@ def _look(
         found.cut = find_cut(part, value, rounding, progress=progress)
     if bisect_to is None or found.fault is None:
         return
-    found.reduced = reduce_part(part, found.fault, exact=exact, progress=progress)
+    found.reduced = reduce_part(part, found.fault, progress=progress)
     if found.reduced is None:
         found.notes.append("no part of the optimised networks differs: nothing to reduce")
     else:

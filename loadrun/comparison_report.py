@@ -159,6 +159,7 @@ def _node(suspect: Suspect | None) -> Any:
 
 _HOW = {
     "equal inputs": "its inputs have the same bits on both sides",
+    "other operators": "other operators compute it from values that are equal",
     "alone": "run alone on equal inputs it differs too",
     "fused": "alone it agrees: it differs as part of the optimised network",
     "unknown": "its inputs cannot be compared",

@@ -39,7 +39,8 @@ class Suspect:
         node: The operator in the first network.
         value: Which of its outputs.
         close: How far the values are apart.
-        how: `equal inputs` (it got the same bits on both sides), `alone` (run alone on equal
+        how: `equal inputs` (it got the same bits on both sides), `other operators` (the second
+            network computes the value by others, from equal ones), `alone` (run alone on equal
             inputs it differs), `handed on` (alone it agrees), `fused` (it differs only as part of
             the optimised network) or `unknown` (its inputs cannot be compared).
         alone: How far apart it is when run alone; None where that was not needed.
@@ -124,10 +125,15 @@ class Part:
         a, b: The sides.
         partners: Which values stand for each other.
         values: Inner values of the first side.
+        exact: Whether both sides run the same code, so that equal operators on equal inputs must
+            give equal bits.
     """
 
-    def __init__(self, a: Side, b: Side, partners: Partners, values: Values) -> None:
+    def __init__(
+        self, a: Side, b: Side, partners: Partners, values: Values, *, exact: bool = False
+    ) -> None:
         self.a, self.b = a, b
+        self._exact = exact
         self.partners = partners
         self.values = values
 
@@ -158,6 +164,10 @@ class Part:
             found.append(side.run(part, fed, prepared=prepared)[0])
         return found[0], found[1]
 
+    def is_exact(self, node: Node) -> bool:
+        """Whether any other bit of an operator's values is a difference."""
+        return self._exact and self.partners.is_same(node)
+
     def compare(
         self, inputs: Sequence[Value], output: Value, allowed: float, *, prepared: bool = False
     ) -> Closeness | None:
@@ -183,7 +193,6 @@ def walk(
     part: Part,
     feeds: Feeds,
     *,
-    exact: bool,
     progress: Progress | None = None,
 ) -> Walk:
     """Compare every operator's values in order.
@@ -191,7 +200,6 @@ def walk(
     Args:
         part: The two networks.
         feeds: Inputs of the first.
-        exact: Whether both sides run the same code, so that equal inputs must give equal bits.
         progress: Told how far it is.
     """
     a, b = part.a, part.b
@@ -223,6 +231,7 @@ def walk(
             suspect = Suspect(value.node, value, close, "unknown", changes=_changes(part, value))
             if found.first_bits is None:
                 found.first_bits = suspect
+            exact = part.is_exact(value.node)
             if found.fault is None and _is_suspicious(close, value, exact=exact):
                 alone += 1
                 if alone <= _MOST_ALONE:
@@ -249,7 +258,8 @@ def _judge(part: Part, found: Walk, suspect: Suspect, equal: set[Value], *, exac
     node, value = suspect.node, suspect.value
     inputs = [v for v in dict.fromkeys(node.inputs) if is_operator(v.node) or _is_input(v)]
     if all(v in equal for v in inputs):
-        found.fault = _with(suspect, "equal inputs", None)
+        alike = part.partners.has_same_inputs(node)
+        found.fault = _with(suspect, "equal inputs" if alike else "other operators", None)
         return
     if suspect.changes:
         found.fault = _with(suspect, "equal inputs" if exact else "unknown", None)

@@ -37,7 +37,7 @@ def _suspect(path: str) -> str:
 {path}.shape | list | |
 {path}.shape[] | integer? | number of | elements along the axis
 {path}.dtype | text | |
-{path}.how | text | | equal inputs, alone, handed on, fused or unknown
+{path}.how | text | | equal inputs, other operators, alone, handed on, fused, unknown
 {path}.changes | list | | in what it and its weights differ between the files
 {path}.changes[] | text | |
 {path}.inputs | list | | names of what it is computed from

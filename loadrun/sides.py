@@ -64,9 +64,9 @@ def is_operator(node: Node) -> bool:
 class Partners:
     """Which values of two networks stand for each other.
 
-    For one network on two backends every value is its own partner. Of two networks, values of
-    operators that align and whose inputs are partners, and values that have the same name, type
-    and shape.
+    For one network on two backends every value is its own partner. Of two networks, values that
+    have the same name, type and shape, and values of operators that align and whose inputs are
+    partners.
     """
 
     def __init__(self, a: Graph, b: Graph) -> None:
@@ -79,15 +79,18 @@ class Partners:
         named = _named(b)
         outputs = dict(zip(a.outputs, a.output_names, strict=True))
         aligned = dict(align(a, b))
+        # Where operators were added or removed, one that changed may be another one.
+        complete = len(aligned) == len(a.nodes) == len(b.nodes)
         for node in a.nodes:
-            other = aligned.get(node)
-            if other is not None and self._fits(node, other):
-                self._values.update(zip(node.outputs, other.outputs, strict=False))
-                continue
             for value in node.outputs:
                 found = named.get(outputs.get(value) or value.name or "")
                 if found is not None and found.type == value.type:
                     self._values[value] = found
+            other = aligned.get(node)
+            if other is None or any(v in self._values for v in node.outputs):
+                continue
+            if self._fits(node, other) and (complete or repr(node.params) == repr(other.params)):
+                self._values.update(zip(node.outputs, other.outputs, strict=False))
 
     def _inputs(self, a: Graph, b: Graph) -> None:
         """Inputs by name; where names differ, by order."""
@@ -115,6 +118,23 @@ class Partners:
         """What stands for an operator of the first network in the second."""
         found = self._values.get(node.outputs[0]) if node.outputs else None
         return None if found is None else found.node
+
+    def is_same(self, node: Node) -> bool:
+        """Whether an operator and its counterpart are equal, their weights aside."""
+        other = self.node(node)
+        if other is None or other is node:
+            return other is node
+        return (
+            node.op.name == other.op.name
+            and repr(node.params) == repr(other.params)
+            and node.output_dtype == other.output_dtype
+            and self._fits(node, other)
+        )
+
+    def has_same_inputs(self, node: Node) -> bool:
+        """Whether the inputs of an operator stand for those of its counterpart, one by one."""
+        other = self.node(node)
+        return other is node or (other is not None and self._fits(node, other))
 
     def feeds(self, a: Graph, feeds: Feeds) -> dict[str, Array]:
         """Inputs of the first network as inputs of the second.

@@ -133,6 +133,22 @@ def test_handed_on_difference_is_no_fault(small):
     assert len(beyond) > 3  # all that follows differs, one is named
 
 
+def test_other_operators_for_one_value_may_round_but_not_err():
+    def graph(limit):
+        b = GraphBuilder()
+        x = b.input("x", (1, 4))
+        y = b.relu(x) if limit is None else b.elemwise(x, b.const(np.float32([limit])), mode="MAX_")
+        b.output(y, "y")
+        return b.graph()
+
+    cases = [("here", {"x": np.array([[-1, 0.25, 1, 2]], np.float32)})]
+    a = graph(None)
+    assert compare(side("A", a), side("B", graph(0.0)), cases, iters=0).fault is None
+    found = compare(side("A", a), side("B", graph(0.5)), cases, iters=0)
+    assert found.fault.how == "other operators"
+    assert found.fault.value.node.op.name == "Elemwise"
+
+
 def test_partners_follow_wiring_and_names():
     def graph(extra):
         b = GraphBuilder()
