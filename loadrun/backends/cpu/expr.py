@@ -171,6 +171,19 @@ def _round(f: Func, x: str) -> str:
     return f.unary("round", x)
 
 
+def _half(f: Func, x: str) -> str:
+    """Rounded to float16, ties away from zero as MegEngine does it.
+
+    The processor rounds ties to even; the lowest bit set moves them, and nothing else, over the
+    middle. Infinities would become NaN.
+    """
+    small = f"<{f.lanes} x half>"
+    bits = f.op(f"or {f.it} {f.bitcast(x, f.vt, f.it)}, {f.iconst(1)}")
+    finite = f.fcmp("olt", f.unary("fabs", x), f.const(math.inf))
+    x = f.select(finite, f.bitcast(bits, f.it, f.vt), x)
+    return f.op(f"fpext {small} {f.op(f'fptrunc {f.vt} {x} to {small}')} to {f.vt}")
+
+
 def _sign(f: Func, x: str) -> str:
     zero = _zero(f)
     positive = _flag(f, f.fcmp("ogt", x, zero))
@@ -204,6 +217,7 @@ def _silu(f: Func, x: str) -> str:
 # kind -> how to write it; the kinds with libm are called lane by lane.
 EMIT: dict[str, Emitter] = {
     "copy": lambda f, x: x,
+    "half": _half,
     "add": lambda f, x, y: f.fadd(x, y),
     "sub": lambda f, x, y: f.fsub(x, y),
     "mul": lambda f, x, y: f.fmul(x, y),

@@ -14,26 +14,44 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.draft import contiguous
+from loadrun.backends.cpu.expr import chain
 from loadrun.backends.cpu.plan import Array
+from loadrun.backends.cpu.target import detect
+from loadrun.backends.folding import fold, is_known
 from loadrun.backends.reference import run_node
 from mgeserial.dtypes import DTypeEnum
 from mgeserial.ir.copying import reachable
 from mgeserial.ir.graph import Graph, Node, Value
 from mgeserial.ir.inference import Inference, call_of
-from mgeserial.ir.types import ABSENT, Call, Shape
+from mgeserial.ir.types import Call, Shape
 from mgeserial.ops.layouts import NCHW, TensorLayout
 from mgeserial.ops.registry import OpSpec
 
 __all__ = ["Lowered", "Lowering", "NotApplicable", "Rule", "lower", "lowers", "rules"]
 
 _INPUT = "Host2DeviceCopy"
-_FOLD_LIMIT = 64 << 20  # bytes of a result that is still computed ahead
+_HALF = DTypeEnum.Float16
+# Operators that move elements: nothing to round.
+_MOVES = frozenset(
+    {"Reshape", "AxisAddRemove", "Dimshuffle", "Subtensor", "Broadcast", "Split", "Concat"}
+)
+_HALF_OPERATORS = _MOVES | {
+    "Elemwise",
+    "Convolution",
+    "ConvBiasForward",
+    "ConvolutionBackwardData",
+    "Pooling",
+    "AdaptivePooling",
+    "MatrixMul",
+    "BatchedMatrixMul",
+    "TypeCvt",
+    "PowC",
+}
 
 
 class NotApplicable(Exception):
@@ -116,6 +134,7 @@ class Lowering:
     _codes: dict[Value, str] = field(default_factory=dict)
     bounds: dict[Value, float] = field(default_factory=dict)  # of codes wider than a byte
     labels: dict[str, Node] = field(default_factory=dict)
+    half: bool = False  # rules see float16 values as float32; see `_apply_half`
     _count: int = 0
 
     # -- what rules may ask
@@ -133,8 +152,13 @@ class Lowering:
         return known.dims
 
     def is_float32(self, *values: Value) -> bool:
-        """Whether all values are float32."""
-        return all(self.inference.types[v].dtype.kind == DTypeEnum.Float32 for v in values)
+        """Whether all values are float32, or pass for it."""
+        kinds = {self.inference.types[v].dtype.kind for v in values}
+        return kinds <= ({DTypeEnum.Float32, _HALF} if self.half else {DTypeEnum.Float32})
+
+    def is_half(self, value: Value) -> bool:
+        """Whether a value is float16."""
+        return self.inference.types[value].dtype.kind == _HALF
 
     def need_float32(self, *values: Value) -> None:
         """Raise NotApplicable unless all values are float32."""
@@ -142,10 +166,17 @@ class Lowering:
             kinds = sorted({str(self.inference.types[v].dtype) for v in values})
             raise NotApplicable(f"only float32 is native, got {', '.join(kinds)}")
 
+    def keep(self, value: Value, array: Array) -> None:
+        """Note a value computed ahead of the run."""
+        self._arrays[value] = array
+
     def array(self, value: Value) -> Array | None:
         """A value that is known ahead of the run, else None."""
         found = self._arrays.get(value)
-        return self.inference.value(value) if found is None else found
+        found = self.inference.value(value) if found is None else found
+        if found is not None and self.half and self.is_half(value):
+            return found.astype(np.float32)
+        return found
 
     def need_array(self, value: Value, what: str) -> Array:
         """A value that must be known ahead of the run."""
@@ -156,6 +187,8 @@ class Lowering:
 
     def name(self, value: Value) -> str:
         """The network's name of a value as it is stored."""
+        if self.half and self.is_half(value):
+            return self.codes(value)
         found = self._names.get(value)
         if found is not None:
             return found
@@ -193,7 +226,9 @@ class Lowering:
             return self.constant(np.ascontiguousarray(moved.astype(np.float32)))
         found = self._codes.get(value)
         if found is None:
+            as_half, self.half = self.half, False
             found = self._cast(self.name(value), "float32", kind.zero_point or 0)
+            self.half = as_half
             self._codes[value] = found
         return found if layout.name == NCHW.name else self._to_nchw(found, layout)
 
@@ -281,8 +316,12 @@ class Lowering:
     def out(self, value: Value) -> str:
         """The name under which a node that is being added writes a value, stored as it is."""
         name = self.unique("v")
-        self._names[value] = name
         known = self.inference.types[value]
+        if self.half and self.is_half(value):
+            self.shapes[name] = self.shape(value)
+            self._codes[value] = name
+            return name
+        self._names[value] = name
         if known.is_static and 0 not in known.dims:
             self.shapes[name] = known.dims
             self.dtypes[name] = known.dtype.storage.name
@@ -298,7 +337,21 @@ class Lowering:
 
     def same(self, value: Value, name: str) -> None:
         """Let a value be a tensor that exists already (same shape and dtype)."""
-        self._names[value] = name
+        if self.half and self.is_half(value):
+            self._codes[value] = name
+        else:
+            self._names[value] = name
+
+    def round_half(self, value: Value) -> None:
+        """Round what a rule made for a float16 value to what the type can hold."""
+        packed = self._packed.get(value)
+        given = packed[0] if packed else self._codes[value]
+        out = self.temp(self.shapes[given])
+        self.add(nd.Eltwise(self.unique("half"), (given,), (out,), chain(("half",))))
+        if packed:
+            self._packed[value] = (out, packed[1])
+        else:
+            self._codes[value] = out
 
     def same_image(self, value: Value, name: str, layout: TensorLayout) -> None:
         """Let a value in a packed layout be an NCHW tensor that exists already."""
@@ -323,9 +376,13 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
         if node not in live or node.op.name == _INPUT:
             continue
         call = call_of(node, inference)
-        if _is_known(low, node) or _fold(low, node, call):
+        if is_known(low, node) or fold(low, node, call):
             continue
-        reason = _apply(low, table.get(node.op.name, []), node, call)
+        candidates = table.get(node.op.name, [])
+        if any(low.is_half(v) for v in (*node.inputs, *node.outputs)):
+            reason = _apply_half(low, candidates, node, call)
+        else:
+            reason = _apply(low, candidates, node, call)
         if reason is not None:
             fallback[node.op.name] += 1
             reasons[f"{node.op.name}: {reason}"] = None
@@ -357,34 +414,26 @@ def _apply(low: Lowering, candidates: Sequence[Rule], node: Node, call: Call) ->
     return reason
 
 
-def _is_known(low: Lowering, node: Node) -> bool:
-    """Whether inference knows all outputs (shapes and arithmetic on them)."""
-    return bool(node.outputs) and all(low.inference.value(v) is not None for v in node.outputs)
+def _apply_half(low: Lowering, candidates: Sequence[Rule], node: Node, call: Call) -> str | None:
+    """As `_apply` for float16: computed in float32, each result rounded once.
 
-
-def _fold(low: Lowering, node: Node, call: Call) -> bool:
-    """Compute a node of constants ahead of the run."""
-    op: Any = node.op
-    if not op.is_pure or op.reference is None or not node.outputs:
-        return False
-    arrays = [low.array(v) for v in node.inputs]
-    if any(a is None for a in arrays) or not _is_foldable(low, node):
-        return False
-    results = run_node(node, call, [a for a in arrays if a is not None])
-    if any(r is ABSENT for r in results):
-        return False
-    for value, result in zip(node.outputs, results, strict=True):
-        low._arrays[value] = np.ascontiguousarray(result)
-    return True
-
-
-def _is_foldable(low: Lowering, node: Node) -> bool:
-    types = [low.inference.types[v] for v in node.outputs]
-    if not all(t.is_static for t in types):
-        return False
-    if not node.inputs:
-        return bool(node.tensors)  # weights: their own size
-    return all(t.size * t.dtype.storage.itemsize <= _FOLD_LIMIT for t in types)
+    The rules that suit are those of operators whose reference code does just this, or that only
+    move elements.
+    """
+    if node.op.name not in _HALF_OPERATORS:
+        return f"{node.op.name} of float16"
+    if not detect().halves:
+        return "no conversions of float16 on this processor"
+    low.half = True
+    try:
+        reason = _apply(low, candidates, node, call)
+        if reason is None and node.op.name not in _MOVES:
+            for value in node.outputs:
+                if low.is_half(value):
+                    low.round_half(value)
+    finally:
+        low.half = False
+    return reason
 
 
 def _on_host(low: Lowering, node: Node, call: Call) -> None:

@@ -68,6 +68,11 @@ class Target:
         """The instruction set belongs to the x86-64 family."""
         return self.level != "neon"
 
+    @property
+    def halves(self) -> bool:
+        """Instructions convert between float16 and float32."""
+        return self.level != "sse2"
+
     def tile(self, vectors: int) -> int:
         """Most pixels (or rows) a register tile of `vectors` output vectors may have."""
         return _TILES[self.level][vectors]

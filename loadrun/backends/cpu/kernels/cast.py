@@ -22,7 +22,7 @@ TYPES = frozenset(_KINDS)
 
 
 def cast(size: int, source: str, destination: str, shift: int, target: Target) -> Kernel:
-    """float32 to an integer type or back; one side must be float32.
+    """float32 to an integer type or float16, or back; one side must be float32.
 
     Integers have `shift` taken off when they become floats and added when they come back. Floats
     must be whole numbers in the range of the integer type.
@@ -30,8 +30,9 @@ def cast(size: int, source: str, destination: str, shift: int, target: Target) -
     f = common.entry("", target)
     p = [f.load_ptr("%args", k) for k in range(2)]
     widening = destination == "float32"
-    kind, signed = _KINDS[source if widening else destination]
-    bits = int(kind[1:])
+    other = source if widening else destination
+    kind, signed = ("half", True) if other == "float16" else _KINDS[other]
+    bits = 16 if kind == "half" else int(kind[1:])
     lanes = target.lanes
 
     def convert(at: Int, vector: bool) -> None:
@@ -41,6 +42,12 @@ def cast(size: int, source: str, destination: str, shift: int, target: Target) -
         size_in, size_out = (bits // 8, 4) if widening else (4, bits // 8)
         a, b = f.gep(p[0], f.mul(at, size_in)), f.gep(p[1], f.mul(at, size_out))
         amount = f.iconst(shift) if vector else str(shift)
+        if kind == "half":
+            before, after = (narrow, real) if widening else (real, narrow)
+            v = f.op(f"load {before}, ptr {a}, align {size_in}")
+            v = f.op(f"{'fpext' if widening else 'fptrunc'} {before} {v} to {after}")
+            f.do(f"store {after} {v}, ptr {b}, align {size_out}")
+            return
         if widening:
             v = f.op(f"load {narrow}, ptr {a}, align {bits // 8}")
             if bits < 32:

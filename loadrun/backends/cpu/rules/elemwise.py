@@ -149,7 +149,11 @@ def pow_c(low: Lowering, node: Node, call: Call) -> None:
 
 @lowers(TYPE_CVT)
 def same_type(low: Lowering, node: Node, call: Call) -> None:
-    """A conversion to the type that the input has."""
+    """A conversion to the type that the input has, or between float16 and float32."""
+    if low.half and low.is_float32(*node.inputs, *node.outputs):
+        low.shape(node.outputs[0])
+        low.same(node.outputs[0], low.name(node.inputs[0]))
+        return
     if call.dtype(0) != call.output_types[0].dtype:
         raise NotApplicable(f"from {call.dtype(0)} to {call.output_types[0].dtype}")
     low.same(node.outputs[0], low.name(node.inputs[0]))

@@ -1,0 +1,72 @@
+"""Networks of float16 run natively: computed in float32, every result rounded once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loadrun.backends.cpu.target import detect
+from loadrun.session import Session
+from mgeserial.author import GraphBuilder
+from mgeserial.ir.graph import Graph
+
+pytestmark = pytest.mark.skipif(not detect().halves, reason="needs conversions of float16")
+
+
+def network(batch: int) -> Graph:
+    """Float16 weights, mixed types, a residual, moved elements, a float32 and a float16 output."""
+    rng = np.random.default_rng(1)
+    b = GraphBuilder()
+    x = b.input("data", (batch, 8, 9, 10), "Float16")
+
+    def weight(*shape: int) -> Any:
+        return (rng.standard_normal(shape) / 6).astype(np.float16)
+
+    y = b.relu(b.conv2d(x, weight(24, 8, 3, 3), weight(24), padding=1))
+    y = b.add(b.conv2d(y, weight(24, 24, 1, 1), weight(24)), y)
+    y = b.cat([b.max_pool2d(y, 2), b.avg_pool2d(y, 2)])
+    y = b.transpose(y, (0, 2, 3, 1))
+    b.output(b.sigmoid(y), "half")
+    wide = b.cast(y, "Float32")
+    b.output(b.exp(b.mul(wide, 0.1)), "wide")
+    b.output(b.matmul(b.reshape_to(y, (-1, 48)), weight(48, 17)), "product")
+    return b.graph()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_float16_network(batch: int, threads: int) -> None:
+    graph = network(batch)
+    x = np.random.default_rng(2).standard_normal((batch, 8, 9, 10)).astype(np.float16)
+    with Session(graph, "reference") as session:
+        want = session.run({"data": x})
+    with Session(graph, "cpu", threads=threads) as session:
+        got = session.run({"data": x})
+        program = session.program
+        assert program is not None
+        assert program.report.fallback == {}
+    assert got["half"].dtype == np.float16
+    for name, expected in want.items():
+        assert got[name].dtype == expected.dtype
+        # Sums in another order may round to the neighbouring number, and what follows shifts too.
+        scale = float(np.abs(expected.astype(np.float32)).max())
+        difference = np.abs(got[name].astype(np.float32) - expected.astype(np.float32))
+        assert difference.max() <= 2.0**-9 * scale
+
+
+def test_special_values_of_float16() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (8,), "Float16")
+    b.output(b.add(x, x), "twice")
+    b.output(b.mul(x, np.array([0.5], np.float16)), "half")
+    values = [np.nan, np.inf, -np.inf, 65504, 6e-8, -1.8e-7, -0.0, 1.0009765625]
+    feeds = {"x": np.array(values, np.float16)}
+    graph = b.graph()
+    results = []
+    for backend in ("reference", "cpu"):
+        with Session(graph, backend) as session, np.errstate(all="ignore"):
+            results.append(session.run(feeds))
+    for name, expected in results[0].items():
+        np.testing.assert_array_equal(results[1][name], expected)
