@@ -24,11 +24,12 @@ from loadrun.backends.cpu.target import Target
 def _tiles(m: int, vectors: int, threads: int, target: Target) -> tuple[int, int]:
     """Output vectors and rows of a tile."""
     if m == 1:
-        nb = next((c for c in (4, 3, 2) if vectors >= c * 2 * threads), 1)
-    else:
-        nb = min(vectors, 2)
-        if m <= target.tile(min(vectors, 4)):
-            nb = min(vectors, 4)
+        # Long stretches of weights suit the processor's own prefetching: 8 vectors 64 us, 4 with
+        # explicit prefetching 83 us (1280 x 1000 on Zen 5).
+        return next((c for c in (8, 4, 3, 2) if vectors >= c * 2 * threads), 1), 1
+    nb = min(vectors, 2)
+    if m <= target.tile(min(vectors, 4)):
+        nb = min(vectors, 4)
     return nb, min(m, target.tile(nb))
 
 
@@ -88,7 +89,8 @@ def _grid(
 def _choice(grid: Grid, nb: int, width: int, *, heavy: bool) -> Choice:
     row_tiles = grid.rows + (1 if grid.last else 0)
     chunk = row_tiles if heavy else min(4, row_tiles)
-    return Choice(nb, width, 1, chunk, heavy, fetch=heavy and not grid.weight_image)
+    single = grid.images * (grid.rows * grid.cols + grid.last) == 1
+    return Choice(nb, width, 1, chunk, heavy, fetch=heavy and not grid.weight_image and not single)
 
 
 class MatMul:
