@@ -8,7 +8,8 @@ any stride, dilation or group, Winograd's products and matrix products differ in
 Weights lie in exactly the order they are read.
 
 The error of a sum in one register grows with the square root of its length. Long reductions are
-therefore summed in parts, and tiles that leave registers free keep several sums per element.
+therefore summed in parts. The order of a sum follows from its length alone, never from the tile, so
+that results do not depend on threads or on the batch.
 """
 
 from __future__ import annotations
@@ -130,31 +131,21 @@ def _sum_parts(f: Func, tile: Tile, acc: Sequence[str]) -> list[str]:
     return [f.load(kept, k * vb) for k in range(tile.sums)]
 
 
-def _ways(tile: Tile, target: Target) -> int:
-    """Registers per sum: 1, 2 or 4, while the tile fills at most half of them."""
-    ways = 1
-    while not tile.dot and ways < min(4, tile.depth) and tile.sums * ways * 4 <= target.registers:
-        ways *= 2
-    return ways
-
-
 def _sum(
     f: Func, tile: Tile, taps: tuple[Int, Int], streams: Sequence[str], acc: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """Add the products of a range of taps; returns the advanced streams and the sums."""
     vb = f.target.vector_bytes
     sums = f.it if tile.dot else f.vt
-    ways = _ways(tile, f.target)
-    first = [*acc, *["zeroinitializer"] * (tile.sums * (ways - 1))]
-    typed = [(sums, a) for a in first]
-    with f.loop(*taps, 1, [*(("ptr", s) for s in streams), *typed]) as tap:
+    carried = [*(("ptr", s) for s in streams), *((sums, a) for a in acc)]
+    with f.loop(*taps, 1, carried) as tap:
         offset = f.load_i32("%taps", f.mul(tap.i, 4))
         source, weights = f.gep("%in", offset), tap.v[0]
         for line in range(tile.fetch_lines):
             f.prefetch(tap.v[1], line * LINE)
         if tile.sums >= _ROLLED and tile.depth > 1:
-            carried = [("ptr", source), ("ptr", weights), *((sums, a) for a in tap.v[2:])]
-            with f.loop(0, tile.depth, 1, carried) as step:
+            inner = [("ptr", source), ("ptr", weights), *((sums, a) for a in tap.v[2:])]
+            with f.loop(0, tile.depth, 1, inner) as step:
                 source, weights, *found = step.v
                 found = _products(f, tile, source, weights, 1, found)
                 step.next = [f.gep(source, tile.step), f.gep(weights, tile.nb * vb), *found]
@@ -163,20 +154,15 @@ def _sum(
             found = _products(f, tile, source, weights, tile.depth, tap.v[2:])
             weights = f.gep(weights, tile.depth * tile.nb * vb)
         tap.next = [weights, f.gep(tap.v[1], tile.fetch_lines * LINE), *found]
-    result = list(tap.out[2:])
-    while len(result) > tile.sums:
-        half = len(result) // 2
-        result = [f.fadd(a, b) for a, b in zip(result[:half], result[half:], strict=True)]
-    return list(tap.out[:2]), result
+    return list(tap.out[:2]), list(tap.out[2:])
 
 
 def _products(
     f: Func, tile: Tile, source: str, weights: str, steps: int, acc: Sequence[str]
 ) -> list[str]:
-    """`steps` successive steps in straight line; step i adds to way i of the sums."""
+    """`steps` successive steps in straight line."""
     px, nb, vb = len(tile.in_offsets), tile.nb, f.target.vector_bytes
     found = list(acc)
-    ways = len(found) // tile.sums
     # Where pixels' windows overlap, equal addresses appear twice; LLVM would keep those
     # values in registers and spill others.
     addresses = {o + i * tile.step for o in tile.in_offsets for i in range(steps)}
@@ -189,7 +175,7 @@ def _products(
             at = tile.in_offsets[p] + i * tile.step
             x = _four_bytes(f, source, at) if tile.dot else f.broadcast(source, at)
             for o in range(nb):
-                k = (i % ways) * tile.sums + o * px + p
+                k = o * px + p
                 found[k] = (_dot if tile.dot else Func.fma)(f, x, row[o], found[k])
     return found
 
