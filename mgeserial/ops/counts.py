@@ -72,7 +72,7 @@ def check_non_finite(query: OutputQuery) -> int:
 
 
 def branches(query: OutputQuery) -> int:
-    """One id a branch, one more for CASE_FALLBACK and PIECEWISE; the last input is the predicate."""
+    """One id a branch, and one for CASE_FALLBACK and PIECEWISE; the last input is the predicate."""
     keys = max(query.inputs - 1, 0)
     return keys if query.param().mode == P.CondExecPredMode.CASE else keys + 1
 
