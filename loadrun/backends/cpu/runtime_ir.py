@@ -7,13 +7,17 @@ A program is data, so this code is the same for every model. Words are i64.
     chunk table: number of chunks + 1 pointers into the calls
     call:     +0 function, +8 argument table, +16 begin, +24 end; 32 bytes each
     counters: 128 bytes a phase: +0 chunks claimed ever, +64 chunks done ever
-    sync:     +0 number of jobs ever, +64 sleepers, +128 stop,
+    sync:     +0 number of jobs ever, +64 sleepers, +128 stop, +192 waiters,
               +256 ring of 64 jobs: run, first phase, last phase (exclusive); 32 bytes each
 
 Counters only grow. In run `r` a phase of `n` chunks owns the claims [r*n, (r+1)*n): a
 thread that is late from an earlier run finds its range used up, whatever has happened
 since, and a phase is over when its chunks are done, whoever did them. So no run waits for
 a thread that has claimed nothing, and nothing is ever reset.
+
+Who waits for the last chunks of a phase pauses for a while and then sleeps until they are done (on
+Linux): its core falls idle, and the system moves the thread that was pushed aside there, which
+yielding does not bring about. A sleep ends after 1 ms at the latest, whatever has happened.
 """
 
 from __future__ import annotations
@@ -84,6 +88,9 @@ entry:
   %phases = load ptr, ptr %program, align 8
   %cpp = getelementptr i8, ptr %program, i64 8
   %counters = load ptr, ptr %cpp, align 8
+  %sp = getelementptr i8, ptr %program, i64 16
+  %sync = load ptr, ptr %sp, align 8
+  %waiters = getelementptr i8, ptr %sync, i64 192
   %run1 = add i64 %run, 1
   %some = icmp slt i64 %first, %last
   br i1 %some, label %phase, label %done
@@ -112,20 +119,25 @@ try:
 work:
   %k = sub i64 %c, %base
   call void @chunk(ptr %table, i64 %k, ptr %scratch)
-  %old = atomicrmw add ptr %finished, i64 1 acq_rel
-  br label %look
+  %old = atomicrmw add ptr %finished, i64 1 seq_cst
+  %now = add i64 %old, 1
+  %final = icmp eq i64 %now, %end
+  br i1 %final, label %tell, label %look
+tell:
+  NOTIFY
 wait:
-  %s = phi i64 [ 0, %look ], [ %s1, %again ], [ 0, %give ]
+  %s = phi i64 [ 0, %look ], [ %s1, %again ], [ 0, %gave ]
   %d = load atomic i64, ptr %finished acquire, align 64
   %ok = icmp sge i64 %d, %end
   br i1 %ok, label %next, label %again
 again:
   PAUSE
   %s1 = add i64 %s, 1
-  %long = icmp sgt i64 %s1, SPINS
+  %long = icmp sgt i64 %s1, WAITS
   br i1 %long, label %give, label %wait
 give:                      ; whoever holds the chunk may need this very core
-  YIELD
+  GIVE_WAY
+gave:
   br label %wait
 next:
   %p2 = add i64 %p, 1
@@ -222,14 +234,34 @@ wake:
   %f = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %sync, i64 129, i32 2147483647)
   br label %go
 go:"""
+_FUTEX_GIVE = r"""%u = atomicrmw add ptr %waiters, i64 1 seq_cst
+  %d2 = load atomic i64, ptr %finished seq_cst, align 64
+  %still = icmp slt i64 %d2, %end
+  br i1 %still, label %block, label %unblock
+block:
+  %low = trunc i64 %d2 to i32
+  %z = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %finished, i64 128, i32 %low, ptr @a_while)
+  br label %unblock
+unblock:
+  %v = atomicrmw sub ptr %waiters, i64 1 seq_cst
+  br label %gave"""
+_FUTEX_NOTIFY = r"""%w = load atomic i64, ptr %waiters seq_cst, align 64
+  %any = icmp sgt i64 %w, 0
+  br i1 %any, label %notify, label %look
+notify:
+  %f = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %finished, i64 129, i32 2147483647)
+  br label %look"""
+_YIELD = r"""%y = call i32 @sched_yield()
+  br label %gave"""
 # Elsewhere the worker returns to Python, which waits on a condition and enters again.
 _LEAVE_SLEEP = r"""ret i64 %last"""
 
 
-def source(target: Target, *, futex: bool, spins: int = 6000) -> str:
+def source(target: Target, *, futex: bool, spins: int = 6000, waits: int = 1500) -> str:
     """The module's text. With `futex` idle workers sleep in the kernel (Linux only).
 
-    `spins` pauses (about 100 us) pass before a worker sleeps and before a wait gives way.
+    `spins` pauses (about 100 us) pass before an idle worker sleeps, `waits` before a wait for the
+    end of a phase gives way.
     """
     if target.is_x86:
         pause, declare, number = (
@@ -243,12 +275,11 @@ def source(target: Target, *, futex: bool, spins: int = 6000) -> str:
             "declare void @llvm.aarch64.hint(i32)",
             98,
         )
-    give = "%y{n} = call i32 @sched_yield()"
     text = _CHUNK + _RUN
     text = text.replace("PAUSE", pause)
-    for n in range(text.count("YIELD\n")):
-        text = text.replace("YIELD\n", give.format(n=n) + "\n", 1)
-    text = text.replace("SPINS", str(spins))
+    text = text.replace("SPINS", str(spins)).replace("WAITS", str(waits))
+    text = text.replace("GIVE_WAY", _FUTEX_GIVE if futex else _YIELD)
+    text = text.replace("NOTIFY", _FUTEX_NOTIFY if futex else "br label %look")
     text = text.replace("SLEEP", _FUTEX_SLEEP if futex else _LEAVE_SLEEP)
     text = text.replace("WAKE", _FUTEX_WAKE if futex else "")
     text = text.replace("FUTEX", str(number))
@@ -256,5 +287,7 @@ def source(target: Target, *, futex: bool, spins: int = 6000) -> str:
         text = text.replace("woken:\n  br label %loop\n", "")
         text = text.replace(", [ %last, %woken ]", "")
     head = [declare, "declare i32 @sched_yield()"]
-    head += ["declare i64 @syscall(i64, ...)"] if futex else []
+    if futex:
+        head.append("declare i64 @syscall(i64, ...)")
+        head.append("@a_while = internal constant { i64, i64 } { i64 0, i64 1000000 }")
     return "\n".join(head) + text
