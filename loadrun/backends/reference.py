@@ -22,7 +22,13 @@ from mgeserial.ir.inference import Inference, call_of
 from mgeserial.ir.running import run_node
 from mgeserial.ir.types import ABSENT, Call
 
-__all__ = ["ReferenceBackend", "ReferenceProgram", "missing_reference", "run_node"]
+__all__ = [
+    "ReferenceBackend",
+    "ReferenceProgram",
+    "missing_reference",
+    "refuse_missing",
+    "run_node",
+]
 
 _INPUT = "Host2DeviceCopy"
 
@@ -38,6 +44,24 @@ def missing_reference(graph: Graph) -> list[tuple[Node, str]]:
     return found
 
 
+def refuse_missing(graph: Graph, missing: list[tuple[Node, str]]) -> set[Node]:
+    """Refuse a graph whose outputs need operators that cannot run; return the nodes they need.
+
+    Raises:
+        UnsupportedError: Names every such operator once, with its reason.
+    """
+    used = reachable(graph.outputs)
+    needed = [(n, r) for n, r in missing if n in used]
+    if needed:
+        names = sorted({f"{n.op.name} ({r})" for n, r in needed})
+        raise UnsupportedError(
+            f"{len(needed)} operators cannot run: {'; '.join(names)}",
+            path=graph.path,
+            hint="`mgeserial check` lists every one and the outputs it blocks",
+        )
+    return used
+
+
 class ReferenceProgram:
     """Runs the nodes in order and frees each value after its last use.
 
@@ -48,15 +72,7 @@ class ReferenceProgram:
     """
 
     def __init__(self, graph: Graph, inference: Inference, *, frees: bool = True) -> None:
-        used = reachable(graph.outputs)
-        needed = [(n, r) for n, r in missing_reference(graph) if n in used]
-        if needed:
-            names = sorted({f"{n.op.name} ({r})" for n, r in needed})
-            raise UnsupportedError(
-                f"{len(needed)} operators cannot run: {'; '.join(names)}",
-                path=graph.path,
-                hint="`mgeserial check` lists every one and the outputs it blocks",
-            )
+        used = refuse_missing(graph, missing_reference(graph))
         self.report = ProgramReport()
         self._inputs = graph.inputs
         self._outputs = graph.outputs

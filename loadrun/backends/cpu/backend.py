@@ -15,9 +15,8 @@ from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.llvm import CodegenError
 from loadrun.backends.cpu.program import Program
 from loadrun.backends.cpu.target import detect
-from loadrun.backends.reference import ReferenceProgram, missing_reference
+from loadrun.backends.reference import ReferenceProgram, missing_reference, refuse_missing
 from mgeserial.dtypes import Array
-from mgeserial.ir.copying import reachable
 from mgeserial.ir.graph import Graph, Node
 from mgeserial.ir.inference import Inference
 
@@ -145,7 +144,7 @@ class CpuBackend:
         Raises:
             UnsupportedError: The graph holds something that cannot run at all.
         """
-        live = reachable(graph.outputs)
+        live = refuse_missing(graph, self.missing(graph))
         if any(n.op.name.startswith(_CONDITIONAL) for n in live):
             program = ReferenceProgram(graph, inference, frees=options.memory_plan)
             program.report.notes.append("conditional execution: all operators by reference code")

@@ -19,7 +19,7 @@ from loadrun.backends.cuda import lower
 from loadrun.backends.cuda.plan import Launch, Library, Plan, Step, lifetimes
 from loadrun.backends.cuda.planner import make_plan
 from loadrun.backends.cuda.program import Program, Times
-from loadrun.backends.reference import ReferenceProgram, missing_reference
+from loadrun.backends.reference import ReferenceProgram, missing_reference, refuse_missing
 from mgeserial.dtypes import Array
 from mgeserial.ir.copying import reachable
 from mgeserial.ir.graph import Graph, Node
@@ -159,7 +159,7 @@ class CudaBackend:
         Raises:
             MgeError: The graph's types cannot be inferred.
         """
-        live = reachable(graph.outputs)
+        live = refuse_missing(graph, self.missing(graph))
         if any(n.op.name.startswith(_CONDITIONAL) for n in live):
             return [(n, "conditional execution") for n in graph.nodes if n in live and n.inputs]
         return list(lower.lower(graph, graph.inference).host)
