@@ -1,23 +1,25 @@
-"""A progress line on a terminal, for work that takes longer than a second."""
+"""A progress bar on a terminal, for work that takes longer than a second."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 __all__ = ["ProgressLine"]
 
 _AFTER_S = 1.0
 _EVERY_S = 0.1
-_WIDTH = 30
-_ERASE = "\r\x1b[K"
 
 
 class ProgressLine:
     """One line at the bottom of a terminal, redrawn at most ten times a second.
 
-    Nothing is written when the stream is not a terminal, or in the first second.
+    Nothing is written when the stream is not a terminal, or in the first second; only then is rich,
+    which draws it, imported.
 
     Args:
         stream: Where to draw; stderr, so that stdout stays clean.
@@ -33,7 +35,7 @@ class ProgressLine:
         self._clock = clock
         self._start = clock()
         self._drawn_at: float | None = None
-        self._visible = False
+        self._bar: tuple[Progress, TaskID] | None = None
 
     def update(self, label: str, done: int, total: int) -> None:
         """Show `done` of `total` with the time left, if it is time to."""
@@ -44,16 +46,32 @@ class ProgressLine:
         if spent < _AFTER_S or (self._drawn_at is not None and now - self._drawn_at < _EVERY_S):
             return
         self._drawn_at = now
-        part = min(done / total, 1.0)
-        bar = "#" * round(part * _WIDTH)
-        left = f", {spent / part - spent:.0f} s left" if part else ""
-        self._stream.write(f"{_ERASE}{label} [{bar:<{_WIDTH}}] {done}/{total}{left}")
-        self._stream.flush()
-        self._visible = True
+        left = f"{spent / done * (total - done):.0f} s left" if done else ""
+        if self._bar is None:
+            self._bar = self._make()
+        bar, task = self._bar
+        bar.update(task, description=label, completed=done, total=total, left=left)
+        bar.refresh()
+
+    def _make(self) -> tuple[Progress, TaskID]:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=Console(file=self._stream),
+            auto_refresh=False,
+            transient=True,
+        )
+        task = progress.add_task("", total=1, left="")
+        progress.start()
+        return progress, task
 
     def clear(self) -> None:
         """Take the line away, before something else is printed."""
-        if self._visible:
-            self._stream.write(_ERASE)
-            self._stream.flush()
-            self._visible = False
+        if self._bar is not None:
+            self._bar[0].stop()
+            self._bar = None
