@@ -48,12 +48,13 @@ class ProgressLine:
         self._drawn_at = now
         left = f"{spent / done * (total - done):.0f} s left" if done else ""
         if self._bar is None:
-            self._bar = self._make()
+            self._bar = self._make(label, done, total, left)
+            return
         bar, task = self._bar
         bar.update(task, description=label, completed=done, total=total, left=left)
         bar.refresh()
 
-    def _make(self) -> tuple[Progress, TaskID]:
+    def _make(self, label: str, done: int, total: int, left: str) -> tuple[Progress, TaskID]:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -66,8 +67,8 @@ class ProgressLine:
             auto_refresh=False,
             transient=True,
         )
-        task = progress.add_task("", total=1, left="")
-        progress.start()
+        task = progress.add_task(label, completed=done, total=total, left=left)
+        progress.start()  # draws it
         return progress, task
 
     def clear(self) -> None:
