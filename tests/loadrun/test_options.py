@@ -130,7 +130,9 @@ def test_flags_from_a_file_and_from_variables(go):
 def test_short_help_lists_the_everyday_options_and_the_long_one_all(go):
     go("--help")
     for option in OPTIONS:
-        assert (f"{option.name} " in go.out or f"{option.name}\n" in go.out) or not option.everyday
+        # Up to Python 3.12 argparse repeats the value after each spelling, later it does not.
+        shown = any(f"{option.name}{end}" in go.out for end in (" ", ",", "\n"))
+        assert shown or not option.everyday
     assert "--check-var-value" not in go.out
     assert "examples:" in go.out
     assert "--help-all" in go.out
