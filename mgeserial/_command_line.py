@@ -23,12 +23,28 @@ __all__ = [
     "Parser",
     "Program",
     "Version",
+    "count",
     "execute",
+    "positive",
 ]
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # as a shell shows a process that the closed pipe ended
 BUG = 70
+
+
+def count(text: str) -> int:
+    """A whole number from 0."""
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise argparse.ArgumentTypeError(f"a whole number from 0 is needed, got `{text}`")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    if count(text) < 1:
+        raise argparse.ArgumentTypeError(f"a number from 1 is needed, got `{text}`")
+    return int(text)
 
 
 class Command(Protocol):

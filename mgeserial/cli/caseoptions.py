@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import Any
 
+from mgeserial._command_line import count, positive
+
 __all__ = [
     "add_computing_options",
     "add_reading_options",
@@ -15,20 +17,6 @@ __all__ = [
     "reading_from",
     "tolerance",
 ]
-
-
-def count(text: str) -> int:
-    """A whole number from 0."""
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise argparse.ArgumentTypeError(f"a whole number from 0 is needed, got `{text}`")
-    return int(text)
-
-
-def positive(text: str) -> int:
-    """A whole number from 1."""
-    if count(text) < 1:
-        raise argparse.ArgumentTypeError(f"a number from 1 is needed, got `{text}`")
-    return int(text)
 
 
 def tolerance(text: str) -> float:

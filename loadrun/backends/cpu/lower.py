@@ -12,7 +12,7 @@ inputs are all constants are computed once, here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,13 +24,13 @@ from loadrun.backends.cpu.plan import Array
 from loadrun.backends.cpu.target import detect
 from loadrun.backends.folding import fold, is_known
 from loadrun.backends.reference import run_node
+from loadrun.backends.rulebook import NotApplicable, Rule, Rulebook
 from mgeserial.dtypes import DTypeEnum
 from mgeserial.ir.copying import reachable
 from mgeserial.ir.graph import Graph, Node, Value
 from mgeserial.ir.inference import Inference, call_of
 from mgeserial.ir.types import Call, Shape
 from mgeserial.ops.layouts import NCHW, TensorLayout
-from mgeserial.ops.registry import OpSpec
 
 __all__ = ["Lowered", "Lowering", "NotApplicable", "Rule", "lower", "lowers", "rules"]
 
@@ -54,45 +54,16 @@ _HALF_OPERATORS = _MOVES | {
 }
 
 
-class NotApplicable(Exception):
-    """Why a rule does not apply to a node."""
+_BOOK: Rulebook[Lowering] = Rulebook()
+lowers = _BOOK.lowers
 
 
-Function = Callable[["Lowering", Node, Call], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One way to lower an operator; `doc` is the first line of the function's docstring."""
-
-    operator: str
-    name: str
-    doc: str
-    apply: Function
-
-
-_RULES: dict[str, list[Rule]] = {}
-
-
-def lowers(*operators: OpSpec) -> Callable[[Function], Function]:
-    """Register a function as a rule for operator records."""
-
-    def note(function: Function) -> Function:
-        doc = (function.__doc__ or "").strip().splitlines()
-        for op in operators:
-            rule = Rule(op.name, function.__name__, doc[0] if doc else "", function)
-            _RULES.setdefault(op.name, []).append(rule)
-        return function
-
-    return note
-
-
-def rules() -> dict[str, list[Rule]]:
+def rules() -> dict[str, list[Rule[Lowering]]]:
     """All rules by operator name."""
     from loadrun.backends.cpu import rules as _modules
 
     _modules.load()
-    return _RULES
+    return _BOOK.by_operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +372,9 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
     return Lowered(network, inputs, outputs, dict(fallback), tuple(reasons), low.labels, known)
 
 
-def _apply(low: Lowering, candidates: Sequence[Rule], node: Node, call: Call) -> str | None:
+def _apply(
+    low: Lowering, candidates: Sequence[Rule[Lowering]], node: Node, call: Call
+) -> str | None:
     """Apply the first rule that fits; the reason when none does."""
     reason = "no native code yet"
     for rule in candidates:
@@ -414,7 +387,9 @@ def _apply(low: Lowering, candidates: Sequence[Rule], node: Node, call: Call) ->
     return reason
 
 
-def _apply_half(low: Lowering, candidates: Sequence[Rule], node: Node, call: Call) -> str | None:
+def _apply_half(
+    low: Lowering, candidates: Sequence[Rule[Lowering]], node: Node, call: Call
+) -> str | None:
     """As `_apply` for float16: computed in float32, each result rounded once.
 
     The rules that suit are those of operators whose reference code does just this, or that only

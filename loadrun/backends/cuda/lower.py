@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,12 +23,12 @@ from loadrun.backends.cuda.expr import c_type
 from loadrun.backends.cuda.plan import Array
 from loadrun.backends.folding import fold, is_known
 from loadrun.backends.reference import run_node
+from loadrun.backends.rulebook import NotApplicable, Rule, Rulebook
 from mgeserial.dtypes import DType, DTypeEnum
 from mgeserial.ir.copying import reachable
 from mgeserial.ir.graph import Graph, Node, Value
 from mgeserial.ir.inference import Inference, call_of
 from mgeserial.ir.types import Call, Shape
-from mgeserial.ops.registry import OpSpec
 
 __all__ = ["Lowered", "Lowering", "NotApplicable", "Rule", "lower", "lowers", "rules"]
 
@@ -36,45 +36,16 @@ _INPUT = "Host2DeviceCopy"
 _MOST = (1 << 31) - 1  # elements that an index of 32 bits reaches
 
 
-class NotApplicable(Exception):
-    """Why a rule does not apply to a node."""
+_BOOK: Rulebook[Lowering] = Rulebook()
+lowers = _BOOK.lowers
 
 
-Function = Callable[["Lowering", Node, Call], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One way to lower an operator; `doc` is the first line of the function's docstring."""
-
-    operator: str
-    name: str
-    doc: str
-    apply: Function
-
-
-_RULES: dict[str, list[Rule]] = {}
-
-
-def lowers(*operators: OpSpec) -> Callable[[Function], Function]:
-    """Register a function as a rule for operator records."""
-
-    def note(function: Function) -> Function:
-        doc = (function.__doc__ or "").strip().splitlines()
-        for op in operators:
-            rule = Rule(op.name, function.__name__, doc[0] if doc else "", function)
-            _RULES.setdefault(op.name, []).append(rule)
-        return function
-
-    return note
-
-
-def rules() -> dict[str, list[Rule]]:
+def rules() -> dict[str, list[Rule[Lowering]]]:
     """All rules by operator name."""
     from loadrun.backends.cuda import rules as _modules
 
     _modules.load()
-    return _RULES
+    return _BOOK.by_operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +245,9 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
     return Lowered(network, dict(fallback), tuple(reasons), tuple(host))
 
 
-def _apply(low: Lowering, candidates: Sequence[Rule], node: Node, call: Call) -> str | None:
+def _apply(
+    low: Lowering, candidates: Sequence[Rule[Lowering]], node: Node, call: Call
+) -> str | None:
     """Apply the first rule that fits; the reason when none does."""
     reason = "no kernel yet"
     names = dict(low._names)

@@ -6,6 +6,8 @@ import argparse
 import math
 from typing import Any
 
+from mgeserial._command_line import count, positive
+
 __all__ = [
     "batch",
     "cores",
@@ -23,20 +25,6 @@ __all__ = [
 ]
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
-def count(text: str) -> int:
-    """A whole number from 0."""
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise argparse.ArgumentTypeError(f"a whole number from 0 is needed, got `{text}`")
-    return int(text)
-
-
-def positive(text: str) -> int:
-    """A whole number from 1."""
-    if count(text) < 1:
-        raise argparse.ArgumentTypeError(f"a number from 1 is needed, got `{text}`")
-    return int(text)
 
 
 def threads(text: str) -> int | None:
