@@ -6,12 +6,13 @@ python scripts/generate.py --check    compare only; exit code 1 when stale
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from generated import run  # noqa: E402
 
 from mgeserial.format.flatbuf import (  # noqa: E402
     BaseType,
@@ -181,18 +182,5 @@ def render() -> str:
     return "\n".join([HEADER.rstrip(), *enums, *structs, *records, *lines]) + "\n"
 
 
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description="generate mgeserial/params.py")
-    parser.add_argument("--check", action="store_true", help="compare only")
-    args = parser.parse_args()
-    text = render()
-    fresh = TARGET.exists() and TARGET.read_text(encoding="utf-8") == text
-    if not fresh and not args.check:
-        TARGET.write_text(text, encoding="utf-8", newline="\n")
-    print("up to date" if fresh else "stale" if args.check else "written", TARGET.name)
-    return 1 if args.check and not fresh else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(TARGET, render, "generate mgeserial/params.py"))

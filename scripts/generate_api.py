@@ -5,13 +5,14 @@ Run without arguments to write the file, with --check to compare only (exit code
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import inspect
 import re
 import sys
 from pathlib import Path
 from typing import Any
+
+from generated import run
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -88,18 +89,5 @@ def render() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description="generate docs/api.md")
-    parser.add_argument("--check", action="store_true", help="compare only")
-    args = parser.parse_args()
-    text = render()
-    fresh = TARGET.exists() and TARGET.read_text(encoding="utf-8") == text
-    if not fresh and not args.check:
-        TARGET.write_text(text, encoding="utf-8", newline="\n")
-    print("up to date" if fresh else "stale" if args.check else "written", TARGET.name)
-    return 1 if args.check and not fresh else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(TARGET, render, "generate docs/api.md"))

@@ -6,7 +6,6 @@ python scripts/generate_builder.py --check    compare only; exit code 1 when sta
 
 from __future__ import annotations
 
-import argparse
 import keyword
 import re
 import sys
@@ -15,6 +14,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from generated import run  # noqa: E402
 
 from mgeserial import params as P  # noqa: E402
 from mgeserial._record import Params, SchemaEnum, SchemaFlag  # noqa: E402
@@ -155,18 +156,5 @@ def render() -> str:
     return HEADER + "\n" + "\n\n".join(method(s) for s in specs) + "\n"
 
 
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description="generate mgeserial/author/operators.py")
-    parser.add_argument("--check", action="store_true", help="compare only")
-    args = parser.parse_args()
-    text = render()
-    fresh = TARGET.exists() and TARGET.read_text(encoding="utf-8") == text
-    if not fresh and not args.check:
-        TARGET.write_text(text, encoding="utf-8", newline="\n")
-    print("up to date" if fresh else "stale" if args.check else "written", TARGET.name)
-    return 1 if args.check and not fresh else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(TARGET, render, "generate mgeserial/author/operators.py"))

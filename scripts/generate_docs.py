@@ -9,7 +9,6 @@ own rules, gaps and their reasons are the records' data, backends say what they 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from generated import run  # noqa: E402
 
 from loadrun.backends.base import lowered_operators  # noqa: E402
 from mgeserial import params as P  # noqa: E402
@@ -223,18 +224,5 @@ def render() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description="generate docs/operators.md")
-    parser.add_argument("--check", action="store_true", help="compare only")
-    args = parser.parse_args()
-    text = render()
-    fresh = TARGET.exists() and TARGET.read_text(encoding="utf-8") == text
-    if not fresh and not args.check:
-        TARGET.write_text(text, encoding="utf-8", newline="\n")
-    print("up to date" if fresh else "stale" if args.check else "written", TARGET.name)
-    return 1 if args.check and not fresh else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(TARGET, render, "generate docs/operators.md"))
