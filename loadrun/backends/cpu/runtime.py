@@ -91,9 +91,9 @@ class Team:
         self._launch = c.CFUNCTYPE(
             c.c_int64, c.c_void_p, c.c_int64, c.c_int64, c.c_int64, c.c_void_p
         )(image.address("lr_launch"))
-        self._worker = c.CFUNCTYPE(c.c_int64, c.c_void_p, c.c_int64, c.c_void_p)(
-            image.address("lr_worker")
-        )
+        self._worker = c.CFUNCTYPE(
+            c.c_int64, c.c_void_p, c.c_int64, c.c_int64, c.c_void_p
+        )(image.address("lr_worker"))
         self._stride = -(-scratch // PAGE) * PAGE + PAGE + 256
         self._scratch = Block(self._stride * threads)
         self._write_tables(phases)
@@ -111,23 +111,30 @@ class Team:
         ir = runtime_ir
         calls = sum(len(chunk) for chunks in phases for chunk in chunks)
         slots = sum(len(chunks) + 1 for chunks in phases)
+        self._shares = min(self.threads, ir.MOST_SHARES)
+        width = (1 + self._shares) * ir.LINE
         sizes = [
             64,
             len(phases) * ir.PHASE_BYTES,
             slots * 8,
             calls * ir.CALL_BYTES,
-            len(phases) * ir.COUNTER_BYTES,
+            len(phases) * width,
             ir.SYNC_BYTES,
+            len(phases) * (self._shares + 1) * 8,
         ]
         offsets = np.cumsum([0] + [-(-s // 128) * 128 for s in sizes]).tolist()
         self._tables = Block(int(offsets[-1]))
         base = self._tables.address
         words = self._tables.array(0, int(offsets[-1])).view(np.int64)
         words[0:3] = base + offsets[1], base + offsets[4], base + offsets[5]
-        p, s, q = offsets[1] // 8, offsets[2] // 8, offsets[3] // 8
-        for chunks in phases:
-            words[p : p + 2] = len(chunks), base + 8 * s
-            p += 2
+        words[3:5] = self._shares, width
+        p, s, q, b = (offsets[k] // 8 for k in (1, 2, 3, 6))
+        bounds = words[b : b + len(phases) * (self._shares + 1)].reshape(len(phases), -1)
+        for chunks, bound in zip(phases, bounds, strict=True):
+            bound[:] = np.arange(self._shares + 1) * len(chunks) // self._shares
+            words[p : p + 3] = len(chunks), base + 8 * s, base + 8 * b
+            p += ir.PHASE_BYTES // 8
+            b += len(bound)
             for chunk in chunks:
                 words[s] = base + 8 * q
                 s += 1
@@ -136,11 +143,12 @@ class Team:
                     q += 4
             words[s] = base + 8 * q
             s += 1
-        self._counts = np.array([len(c) for c in phases], np.int64)
-        at = offsets[4] // 8
-        per = ir.COUNTER_BYTES // 8
+        at, per = offsets[4] // 8, width // 8
         counters = words[at : at + per * len(phases)].reshape(len(phases), per)
-        self._claimed, self._done = counters[:, 0], counters[:, 8]
+        # By phase: chunks done, then what is claimed of each share; how much a run adds to them.
+        self._counters = counters[:, :: ir.LINE // 8]
+        lengths = np.array([len(c) for c in phases], np.int64).reshape(-1, 1)
+        self._counts = np.concatenate([lengths, np.diff(bounds, axis=1)], axis=1)
         self._sync = words[offsets[5] // 8 : (offsets[5] + ir.SYNC_BYTES) // 8]
         self._program = base
 
@@ -150,13 +158,17 @@ class Team:
         for index in range(1, self.threads):
             thread = threading.Thread(
                 target=_work,
-                args=(self._worker, self._program, seen, self._own(index)),
+                args=(self._worker, self._program, seen, self._home(index), self._own(index)),
                 kwargs={"wake": self._wake, "sync": self._sync, "keep": self._scratch},
                 name=f"loadrun-{index}",
                 daemon=True,
             )
             thread.start()
             self._workers.append(thread)
+
+    def _home(self, index: int) -> int:
+        """The share that a thread takes first."""
+        return index * self._shares // self.threads
 
     def _own(self, index: int) -> int:
         # Threads' scratch starts at different offsets in a page, so that their lines do not
@@ -168,8 +180,7 @@ class Team:
         self._pid = os.getpid()
         self._lock, self._wake = threading.Lock(), threading.Condition()
         self._workers = []
-        self._claimed[:] = 0
-        self._done[:] = 0
+        self._counters[:] = 0
         self._sync[:] = 0
         self._run = 0
         if self.threads > 1:
@@ -252,8 +263,7 @@ class Turn:
         team = self._team
         if team.threads > 1:
             # Nobody claims these: workers hold jobs of earlier phases only.
-            team._claimed[self._next :] += team._counts[self._next :]
-            team._done[self._next :] += team._counts[self._next :]
+            team._counters[self._next :] += team._counts[self._next :]
             team._run += 1
         team._lock.release()
 
@@ -267,6 +277,7 @@ def _work(
     worker: Any,
     program: int,
     seen: int,
+    home: int,
     scratch: int,
     *,
     wake: threading.Condition,
@@ -275,7 +286,7 @@ def _work(
 ) -> None:
     """A worker thread; holds the memory it uses (`sync`, `keep`) but not the team."""
     while True:
-        seen = worker(program, seen, scratch)
+        seen = worker(program, seen, home, scratch)
         if seen < 0:
             return
         # Without a futex: sleep here until the job number moves on.

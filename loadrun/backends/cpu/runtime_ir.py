@@ -2,15 +2,20 @@
 
 A program is data, so this code is the same for every model. Words are i64.
 
-    program:  +0 phases (ptr), +8 counters (ptr), +16 sync (ptr)
-    phase:    +0 number of chunks, +8 chunk table (ptr); 16 bytes each
+    program:  +0 phases (ptr), +8 counters (ptr), +16 sync (ptr), +24 shares, +32 counter bytes
+    phase:    +0 number of chunks, +8 chunk table (ptr), +16 bounds of shares (ptr); 32 bytes each
     chunk table: number of chunks + 1 pointers into the calls
     call:     +0 function, +8 argument table, +16 begin, +24 end; 32 bytes each
-    counters: 128 bytes a phase: +0 chunks claimed ever, +64 chunks done ever
+    bounds:   number of shares + 1 chunk numbers: share `s` is chunks [bounds[s], bounds[s + 1])
+    counters: for each phase 64 bytes chunks done ever, then for each share 64 bytes claimed ever
     sync:     +0 number of jobs ever, +64 sleepers, +128 stop, +192 waiters,
               +256 ring of 64 jobs: run, first phase, last phase (exclusive); 32 bytes each
 
-Counters only grow. In run `r` a phase of `n` chunks owns the claims [r*n, (r+1)*n): a
+A thread takes the chunks of its own share first, then those that others have left. So the
+rows that it wrote in one phase, which its core's cache holds, are mostly those that it reads
+in the next, and its counter stays in its cache, too.
+
+Counters only grow. In run `r` a share of `n` chunks owns the claims [r*n, (r+1)*n): a
 thread that is late from an earlier run finds its range used up, whatever has happened
 since, and a phase is over when its chunks are done, whoever did them. So no run waits for
 a thread that has claimed nothing, and nothing is ever reset.
@@ -24,7 +29,8 @@ from __future__ import annotations
 
 from loadrun.backends.cpu.target import Target
 
-PHASE_BYTES, CALL_BYTES, COUNTER_BYTES = 16, 32, 128
+PHASE_BYTES, CALL_BYTES, LINE = 32, 32, 64
+MOST_SHARES = 8  # more would only be looked through in vain
 RING, RING_OFFSET, SYNC_BYTES = 64, 256, 256 + 64 * 32
 SLEEPERS, STOP = 64, 128
 
@@ -61,7 +67,7 @@ entry:
   br i1 %some, label %phase, label %done
 phase:
   %p = phi i64 [ %first, %entry ], [ %p2, %next ]
-  %o = mul i64 %p, 16
+  %o = mul i64 %p, 32
   %ph = getelementptr i8, ptr %phases, i64 %o
   %n = load i64, ptr %ph, align 8
   %tp = getelementptr i8, ptr %ph, i64 8
@@ -83,50 +89,86 @@ done:
 """
 
 _RUN = r"""
-define internal void @run(ptr %program, i64 %run, i64 %first, i64 %last, ptr %scratch) nounwind {
+define internal void @run(ptr %program, i64 %run, i64 %first, i64 %last, i64 %home, ptr %scratch) nounwind {
 entry:
   %phases = load ptr, ptr %program, align 8
   %cpp = getelementptr i8, ptr %program, i64 8
   %counters = load ptr, ptr %cpp, align 8
   %sp = getelementptr i8, ptr %program, i64 16
   %sync = load ptr, ptr %sp, align 8
+  %np = getelementptr i8, ptr %program, i64 24
+  %shares = load i64, ptr %np, align 8
+  %wp = getelementptr i8, ptr %program, i64 32
+  %width = load i64, ptr %wp, align 8
   %waiters = getelementptr i8, ptr %sync, i64 192
   %run1 = add i64 %run, 1
   %some = icmp slt i64 %first, %last
   br i1 %some, label %phase, label %done
 phase:
   %p = phi i64 [ %first, %entry ], [ %p2, %next ]
-  %o = mul i64 %p, 16
+  %o = mul i64 %p, 32
   %ph = getelementptr i8, ptr %phases, i64 %o
   %n = load i64, ptr %ph, align 8
   %tp = getelementptr i8, ptr %ph, i64 8
   %table = load ptr, ptr %tp, align 8
-  %base = mul i64 %run, %n
+  %bp = getelementptr i8, ptr %ph, i64 16
+  %bounds = load ptr, ptr %bp, align 8
   %end = mul i64 %run1, %n
-  %co = mul i64 %p, 128
-  %claim = getelementptr i8, ptr %counters, i64 %co
-  %finished = getelementptr i8, ptr %claim, i64 64
+  %co = mul i64 %p, %width
+  %finished = getelementptr i8, ptr %counters, i64 %co
+  br label %share
+share:
+  %v = phi i64 [ 0, %phase ], [ %v1, %over ]
+  %mine = phi i64 [ 0, %phase ], [ %mine1, %over ]
+  %far = add i64 %home, %v
+  %past = icmp sge i64 %far, %shares
+  %less = sub i64 %far, %shares
+  %who = select i1 %past, i64 %less, i64 %far
+  %lp = getelementptr i64, ptr %bounds, i64 %who
+  %low = load i64, ptr %lp, align 8
+  %hp = getelementptr i64, ptr %lp, i64 1
+  %high = load i64, ptr %hp, align 8
+  %len = sub i64 %high, %low
+  %base = mul i64 %run, %len
+  %limit = mul i64 %run1, %len
+  %who1 = add i64 %who, 1
+  %at = mul i64 %who1, 64
+  %claim = getelementptr i8, ptr %finished, i64 %at
   br label %look
 look:
+  %mine1 = phi i64 [ %mine, %share ], [ %mine1, %try ], [ %mine2, %work ]
   %c = load atomic i64, ptr %claim acquire, align 64
-  %left = icmp slt i64 %c, %end
-  br i1 %left, label %try, label %wait
+  %left = icmp slt i64 %c, %limit
+  br i1 %left, label %try, label %over
 try:
   %c1 = add i64 %c, 1
   %x = cmpxchg ptr %claim, i64 %c, i64 %c1 acq_rel acquire
   %won = extractvalue { i64, i1 } %x, 1
   br i1 %won, label %work, label %look
 work:
-  %k = sub i64 %c, %base
+  %rank = sub i64 %c, %base
+  %k = add i64 %low, %rank
   call void @chunk(ptr %table, i64 %k, ptr %scratch)
-  %old = atomicrmw add ptr %finished, i64 1 seq_cst
-  %now = add i64 %old, 1
+  %mine2 = add i64 %mine1, 1
+  br label %look
+over:
+  %v1 = add i64 %v, 1
+  %others = icmp slt i64 %v1, %shares
+  br i1 %others, label %share, label %report
+report:
+  %any_mine = icmp sgt i64 %mine1, 0
+  br i1 %any_mine, label %add, label %wait
+add:
+  %old = atomicrmw add ptr %finished, i64 %mine1 seq_cst
+  %now = add i64 %old, %mine1
   %final = icmp eq i64 %now, %end
-  br i1 %final, label %tell, label %look
+  br i1 %final, label %tell, label %wait
 tell:
   NOTIFY
+told:
+  br label %wait
 wait:
-  %s = phi i64 [ 0, %look ], [ %s1, %again ], [ 0, %gave ]
+  %s = phi i64 [ 0, %report ], [ 0, %add ], [ 0, %told ], [ %s1, %again ], [ 0, %gave ]
   %d = load atomic i64, ptr %finished acquire, align 64
   %ok = icmp sge i64 %d, %end
   br i1 %ok, label %next, label %again
@@ -166,11 +208,11 @@ entry:
   %zp = getelementptr i8, ptr %sync, i64 64
   %z = load atomic i64, ptr %zp seq_cst, align 64
   WAKE
-  call void @run(ptr %program, i64 %run, i64 %first, i64 %last, ptr %scratch)
+  call void @run(ptr %program, i64 %run, i64 %first, i64 %last, i64 0, ptr %scratch)
   ret i64 %z
 }
 
-define i64 @lr_worker(ptr %program, i64 %seen, ptr %scratch) nounwind {
+define i64 @lr_worker(ptr %program, i64 %seen, i64 %home, ptr %scratch) nounwind {
 entry:
   %sp = getelementptr i8, ptr %program, i64 16
   %sync = load ptr, ptr %sp, align 8
@@ -213,7 +255,7 @@ fetch:
   %fresh = icmp slt i64 %age, 62
   br i1 %fresh, label %work, label %did
 work:
-  call void @run(ptr %program, i64 %run, i64 %first, i64 %lastp, ptr %scratch)
+  call void @run(ptr %program, i64 %run, i64 %first, i64 %lastp, i64 %home, ptr %scratch)
   br label %did
 did:
   br label %loop
@@ -239,18 +281,18 @@ _FUTEX_GIVE = r"""%u = atomicrmw add ptr %waiters, i64 1 seq_cst
   %still = icmp slt i64 %d2, %end
   br i1 %still, label %block, label %unblock
 block:
-  %low = trunc i64 %d2 to i32
-  %z = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %finished, i64 128, i32 %low, ptr @a_while)
+  %seen = trunc i64 %d2 to i32
+  %z = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %finished, i64 128, i32 %seen, ptr @a_while)
   br label %unblock
 unblock:
-  %v = atomicrmw sub ptr %waiters, i64 1 seq_cst
+  %g = atomicrmw sub ptr %waiters, i64 1 seq_cst
   br label %gave"""
 _FUTEX_NOTIFY = r"""%w = load atomic i64, ptr %waiters seq_cst, align 64
   %any = icmp sgt i64 %w, 0
-  br i1 %any, label %notify, label %look
+  br i1 %any, label %notify, label %told
 notify:
   %f = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %finished, i64 129, i32 2147483647)
-  br label %look"""
+  br label %told"""
 _YIELD = r"""%y = call i32 @sched_yield()
   br label %gave"""
 # Elsewhere the worker returns to Python, which waits on a condition and enters again.
@@ -279,7 +321,7 @@ def source(target: Target, *, futex: bool, spins: int = 6000, waits: int = 1500)
     text = text.replace("PAUSE", pause)
     text = text.replace("SPINS", str(spins)).replace("WAITS", str(waits))
     text = text.replace("GIVE_WAY", _FUTEX_GIVE if futex else _YIELD)
-    text = text.replace("NOTIFY", _FUTEX_NOTIFY if futex else "br label %look")
+    text = text.replace("NOTIFY", _FUTEX_NOTIFY if futex else "br label %told")
     text = text.replace("SLEEP", _FUTEX_SLEEP if futex else _LEAVE_SLEEP)
     text = text.replace("WAKE", _FUTEX_WAKE if futex else "")
     text = text.replace("FUTEX", str(number))
