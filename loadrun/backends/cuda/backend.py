@@ -19,6 +19,7 @@ from loadrun.backends.cuda import lower
 from loadrun.backends.cuda.plan import Launch, Library, Plan, Step, lifetimes
 from loadrun.backends.cuda.planner import make_plan
 from loadrun.backends.cuda.program import Program, Times
+from loadrun.backends.cuda.variants import Target
 from loadrun.backends.reference import ReferenceProgram, missing_reference, refuse_missing
 from mgeserial.dtypes import Array
 from mgeserial.ir.copying import reachable
@@ -31,10 +32,12 @@ __all__ = ["CudaBackend", "CudaProgram", "plan_graph"]
 _CONDITIONAL = "CondExec"
 
 
-def plan_graph(graph: Graph, inference: Inference) -> tuple[Plan, lower.Lowered]:
+def plan_graph(
+    graph: Graph, inference: Inference, target: Target | None = None
+) -> tuple[Plan, lower.Lowered]:
     """The plan of a graph for the shapes of an inference; it needs no device."""
     lowered = lower.lower(graph, inference)
-    return make_plan(lowered.network), lowered
+    return make_plan(lowered.network, target), lowered
 
 
 class CudaProgram:
@@ -42,9 +45,9 @@ class CudaProgram:
 
     def __init__(self, graph: Graph, inference: Inference, options: CompileOptions) -> None:
         """Compile; see `CudaBackend.compile`."""
-        plan, lowered = plan_graph(graph, inference)
         device = devices.open_device(options.device)
         try:
+            plan, lowered = plan_graph(graph, inference, Target(device.capability))
             self._program = Program(plan, device)
         except BaseException:
             device.close()

@@ -8,6 +8,7 @@ calls but the synchronous `download` and `synchronize` work.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,11 +32,13 @@ class Device(Protocol):
         guarded: Whether every buffer is to be allocated on its own, so that accesses out of
             bounds are found.
         emulated: Whether it is no GPU, so that times mean nothing.
+        capability: Compute capability, as (8, 0); None: unknown or none.
     """
 
     name: str
     guarded: bool
     emulated: bool
+    capability: tuple[int, int] | None
 
     def allocate(self, nbytes: int, name: str = "") -> int:
         """Address of a block of at least one byte, aligned to 256 bytes (16 where guarded)."""
@@ -112,23 +115,31 @@ class Mode:
         emulated: Use the emulated device.
         arena: The emulated device keeps buffers in one arena, as a GPU does, instead of guarding
             each of them.
+        capability: Compute capability that the emulated device answers with; None: none.
     """
 
     emulated: bool = False
     arena: bool = False
+    capability: tuple[int, int] | None = None
 
 
 def mode() -> Mode:
-    """Read LOADRUN_CUDA: empty, `emulated` or `emulated-arena`.
+    """Read LOADRUN_CUDA: empty, or `emulated`, `-arena` or `-sm80` or both after it.
 
     Raises:
         InputError: It is something else.
     """
     text = os.environ.get(VARIABLE, "")
-    modes = {"": Mode(), EMULATED: Mode(True), f"{EMULATED}-arena": Mode(True, True)}
-    if text not in modes:
-        raise InputError(f"{VARIABLE} is `{EMULATED}`, `{EMULATED}-arena` or unset, got {text!r}")
-    return modes[text]
+    if not text:
+        return Mode()
+    match = re.fullmatch(rf"{EMULATED}(-arena)?(-sm(\d+)(\d))?", text, re.ASCII)
+    if match is None:
+        raise InputError(
+            f"{VARIABLE} is unset, `{EMULATED}`, `{EMULATED}-arena`, `{EMULATED}-sm80` or "
+            f"`{EMULATED}-arena-sm80`, got {text!r}"
+        )
+    capability = (int(match[3]), int(match[4])) if match[2] else None
+    return Mode(True, bool(match[1]), capability)
 
 
 def reason_missing() -> str | None:
@@ -153,7 +164,7 @@ def open_device(number: int = 0) -> Device:
     if wanted.emulated:
         from loadrun.backends.cuda.emulated import EmulatedDevice
 
-        return EmulatedDevice(guarded=not wanted.arena)
+        return EmulatedDevice(guarded=not wanted.arena, capability=wanted.capability)
     from loadrun.backends.cuda.device_cupy import CupyDevice
 
     return CupyDevice(number)

@@ -53,6 +53,7 @@ class CupyDevice:
         self._device = cupy.cuda.Device(number)
         properties = cupy.cuda.runtime.getDeviceProperties(number)
         self.name = f"{properties['name'].decode()} (CUDA device {number})"
+        self.capability: tuple[int, int] | None = (properties["major"], properties["minor"])
         with self._device:
             self._stream = cupy.cuda.Stream(non_blocking=True)
         self._memory: dict[int, Any] = {}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,33 +11,9 @@ from loadrun.backends.cuda import source
 from loadrun.backends.cuda.emit_pointwise import scalar_args, scalar_params, simple_launch
 from loadrun.backends.cuda.expr import ACC, Expr, render
 from loadrun.backends.cuda.plan import Arg, Launch, Library, Pointer, Step
+from loadrun.backends.cuda.variants import Algorithm, Choice, inner_size, pixels
 
-__all__ = ["algorithm_of", "emit_conv", "extra_code"]
-
-# Blocks that a large GPU runs at once; fewer leave parts of it idle.
-_ENOUGH = 132
-_SPLIT_DEPTH = 256  # least inner size of a part
-# Products of this many multiplications and more go to the vendor's library where one can.
-_LIBRARY = 1 << 21
-
-
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    bm: int
-    bn: int
-    bk: int
-    tm: int
-    tn: int
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.bm // self.tm * (self.bn // self.tn)
-
-
-_LARGE = _Tile(128, 128, 8, 8, 8)
-_MIDDLE = _Tile(64, 64, 16, 4, 4)
-_SMALL = _Tile(32, 64, 16, 4, 4)
+__all__ = ["emit_conv", "extra_code"]
 
 
 def extra_code(access: nd.Access, shape: nd.Shape, roles: nd.Roles) -> str | None:
@@ -64,51 +38,6 @@ def extra_code(access: nd.Access, shape: nd.Shape, roles: nd.Roles) -> str | Non
         if block == lane * roles.lanes:
             return f"ch * {lane}" if lane != 1 else "ch"
     return None
-
-
-def _is_direct(node: nd.Conv) -> bool:
-    if node.groups > 1 and (node.outputs_each % node.y_lanes or node.depth % node.x_lanes):
-        return True
-    few = min(node.outputs_each, node.depth * math.prod(node.kernel)) < 8
-    return node.groups > 1 and node.label != "matmul" and (few or node.depth < 4)
-
-
-def algorithm_of(node: nd.Conv) -> str:
-    """How a node is computed: direct, gemm, gemm_split, library."""
-    if node.gemm is not None:
-        g = node.gemm
-        if g.batch * g.m * g.n * g.k >= _LIBRARY:
-            return "library"
-    if _is_direct(node):
-        return "direct"
-    return "gemm_split" if _splits(node, _tile(node)) > 1 else "gemm"
-
-
-def _pixels(node: nd.Conv) -> int:
-    return node.batch * math.prod(node.out)
-
-
-def _inner(node: nd.Conv) -> int:
-    return node.depth * math.prod(node.kernel)
-
-
-def _blocks(node: nd.Conv, tile: _Tile) -> int:
-    return -(-node.outputs_each // tile.bm) * -(-_pixels(node) // tile.bn) * node.groups
-
-
-def _tile(node: nd.Conv) -> _Tile:
-    if node.outputs_each <= 32:
-        return _SMALL
-    if node.outputs_each > 64 and _blocks(node, _LARGE) >= _ENOUGH:
-        return _LARGE
-    return _MIDDLE
-
-
-def _splits(node: nd.Conv, tile: _Tile) -> int:
-    blocks = _blocks(node, tile)
-    if blocks * 2 > _ENOUGH:
-        return 1
-    return max(1, min(-(-_ENOUGH // blocks), _inner(node) // _SPLIT_DEPTH, 32))
 
 
 def _extras(node: nd.Conv, net: nd.Network) -> tuple[str, list[Pointer], list[str]]:
@@ -150,24 +79,26 @@ def _common(node: nd.Conv, net: nd.Network) -> dict[str, object]:
     }
 
 
-def emit_conv(node: nd.Conv, net: nd.Network, scratch: Callable[[str, int], str]) -> list[Step]:
+def emit_conv(
+    node: nd.Conv, net: nd.Network, scratch: Callable[[str, int], str], choice: Choice
+) -> list[Step]:
     """The launches of a node.
 
     Args:
         node: What to compute.
         net: Types of the tensors.
         scratch: Makes a buffer of so many float32 or int32.
+        choice: How; one of the node's candidates.
     """
-    how = algorithm_of(node)
-    if how == "library":
+    if choice.algorithm is Algorithm.LIBRARY:
         return _library(node, net, scratch)
-    if how == "direct":
+    if choice.algorithm is Algorithm.DIRECT:
         return [_direct(node, net)]
-    return _gemm(node, net, scratch)
+    return _gemm(node, net, scratch, choice)
 
 
 def _flops(node: nd.Conv) -> float:
-    return 2.0 * _pixels(node) * node.groups * node.outputs_each * _inner(node)
+    return 2.0 * pixels(node) * node.groups * node.outputs_each * inner_size(node)
 
 
 def _geometry(node: nd.Conv) -> tuple[int, ...]:
@@ -181,7 +112,7 @@ def _direct(node: nd.Conv, net: nd.Network) -> Launch:
         "deconv_direct" if node.transposed else "conv_direct", "direct", **_common(node, net),
         EXTRAS=params, SCALARS=scalar_params(node.expr), BODY="\n  ".join(body), RESULT=result,
     )  # fmt: skip
-    items = _pixels(node) * node.groups * node.outputs_each
+    items = pixels(node) * node.groups * node.outputs_each
     xn, _, xc, xd, xh, xw = node.x_strides
     yn, _, yc, yd, yh, yw = node.y_strides
     ints = (
@@ -220,10 +151,12 @@ def _is_checked(node: nd.Conv) -> bool:
     )
 
 
-def _gemm(node: nd.Conv, net: nd.Network, scratch: Callable[[str, int], str]) -> list[Step]:
-    tile = _tile(node)
-    splits = _splits(node, tile)
-    m, p, k = node.outputs_each, _pixels(node), _inner(node)
+def _gemm(
+    node: nd.Conv, net: nd.Network, scratch: Callable[[str, int], str], choice: Choice
+) -> list[Step]:
+    tile, splits = choice.tile, choice.splits
+    assert tile is not None
+    m, p, k = node.outputs_each, pixels(node), inner_size(node)
     part_depth = -(-k // splits)
     step = -(-part_depth // tile.bk) * tile.bk
     params, extra_args, elements = _extras(node, net)

@@ -142,12 +142,18 @@ def _bytes(address: int, nbytes: int) -> Array:
 
 
 class EmulatedDevice:
-    """See the module; `guarded` gives every buffer memory of its own."""
+    """See the module.
+
+    Args:
+        guarded: Give every buffer memory of its own.
+        capability: Compute capability to answer with: kernels that need one are used then.
+    """
 
     emulated = True
 
-    def __init__(self, *, guarded: bool = True) -> None:
+    def __init__(self, *, guarded: bool = True, capability: tuple[int, int] | None = None) -> None:
         self.name = "emulated device (g++)"
+        self.capability = capability
         self.guarded = guarded
         self.launches = 0
         self._memory: dict[int, _Memory] = {}

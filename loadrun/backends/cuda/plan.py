@@ -11,18 +11,22 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from loadrun.arena import Lifetime
 from mgeserial.ir.graph import Node
 
+if TYPE_CHECKING:
+    from loadrun.backends.cuda.variants import Choice
+
 __all__ = [
     "STATUS",
     "Arg",
     "Array",
     "Buffer",
+    "Decision",
     "Gemm",
     "Host",
     "Kernel",
@@ -189,6 +193,23 @@ Step = Launch | Library | Host
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """How a convolution or a product of matrices is computed.
+
+    Attributes:
+        layer: Its signature: equal layers have equal ones.
+        choice: What was taken.
+        candidates: What could have been taken.
+        steps: Names of the steps that compute it.
+    """
+
+    layer: str
+    choice: Choice
+    candidates: tuple[Choice, ...]
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything needed to build a program.
 
@@ -199,6 +220,7 @@ class Plan:
         inputs, outputs: Buffer names in the order of the graph's; '' for an unused input.
         checks: Errors; a kernel that finds number k of them writes k + 1 to the buffer `status`.
         origins: For each step the operators of the graph that it computes.
+        decisions: For each convolution and product of matrices, by its name, what was chosen.
     """
 
     buffers: dict[str, Buffer]
@@ -208,6 +230,7 @@ class Plan:
     outputs: tuple[str, ...]
     checks: tuple[str, ...] = ()
     origins: dict[str, tuple[Node, ...]] = field(default_factory=dict, repr=False)
+    decisions: dict[str, Decision] = field(default_factory=dict, repr=False)
 
     def kernels(self) -> dict[str, Kernel]:
         """All kernels by name."""

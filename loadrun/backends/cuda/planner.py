@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,20 +12,37 @@ from loadrun.backends.cuda import source
 from loadrun.backends.cuda.emit_conv import emit_conv
 from loadrun.backends.cuda.emit_pointwise import emit_pointwise, simple_launch
 from loadrun.backends.cuda.fusion import fuse
-from loadrun.backends.cuda.plan import STATUS, Array, Buffer, Host, Place, Plan, Pointer, Step
+from loadrun.backends.cuda.plan import (
+    STATUS,
+    Array,
+    Buffer,
+    Decision,
+    Host,
+    Place,
+    Plan,
+    Pointer,
+    Step,
+)
+from loadrun.backends.cuda.variants import Choice, Target, candidates, signature
 from mgeserial.ir.graph import Node as GraphNode
 
-__all__ = ["make_plan"]
+__all__ = ["Choose", "make_plan"]
+
+# Takes one of a node's candidates by the signature of its layer.
+Choose = Callable[[str, tuple[Choice, ...]], Choice]
 
 
 @dataclass(slots=True)
 class _Draft:
     net: nd.Network
+    target: Target
+    choose: Choose
     buffers: dict[str, Buffer] = field(default_factory=dict)
     consts: dict[str, Array] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
     origins: dict[str, tuple[GraphNode, ...]] = field(default_factory=dict)
+    decisions: dict[str, Decision] = field(default_factory=dict)
 
     def add(self, name: str, place: Place, alias: str = "") -> None:
         """Note the buffer of a tensor."""
@@ -49,10 +67,22 @@ class _Draft:
         return self.buffers[name].alias or name
 
 
-def make_plan(network: nd.Network) -> Plan:
-    """Plan a network."""
+def _first(_: str, found: tuple[Choice, ...]) -> Choice:
+    return found[0]
+
+
+def make_plan(
+    network: nd.Network, target: Target | None = None, *, choose: Choose = _first
+) -> Plan:
+    """Plan a network.
+
+    Args:
+        network: What to compute.
+        target: The device; None: one of which nothing is known.
+        choose: Takes one of the candidates of a convolution or a product of matrices.
+    """
     net = fuse(network)
-    draft = _Draft(net)
+    draft = _Draft(net, target or Target(), choose)
     for name in net.inputs:
         if name:
             draft.add(name, Place.INPUT)
@@ -81,6 +111,7 @@ def make_plan(network: nd.Network) -> Plan:
         net.outputs,
         tuple(draft.checks),
         draft.origins,
+        draft.decisions,
     )
 
 
@@ -96,7 +127,12 @@ def _emit(draft: _Draft, node: nd.Node) -> list[Step]:
     if isinstance(node, nd.Pointwise):
         return list(emit_pointwise(node, draft.net))
     if isinstance(node, nd.Conv):
-        return emit_conv(node, draft.net, draft.scratch)
+        found = candidates(node, draft.net, draft.target)
+        layer = signature(node, draft.net)
+        choice = draft.choose(layer, found)
+        made = emit_conv(node, draft.net, draft.scratch, choice)
+        draft.decisions[node.name] = Decision(layer, choice, found, tuple(s.name for s in made))
+        return made
     if isinstance(node, nd.HostCode):
         return [Host(node.name, node.run, node.reads, node.outputs)]
     if isinstance(node, nd.Custom):
