@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Generator"]
+__all__ = ["Generator", "jump"]
 
 _MASK = (1 << 64) - 1
 _LANES = 2048
@@ -62,13 +62,13 @@ def _apply(columns: tuple[U64, U64], low: U64, high: U64) -> tuple[U64, U64]:
 
 
 @functools.lru_cache(maxsize=64)
-def _jump(exponent: int) -> tuple[U64, U64]:
+def jump(exponent: int) -> tuple[U64, U64]:
     """The matrix of 2**exponent steps."""
     if exponent == 0:
         units = np.uint64(1) << np.arange(64, dtype=np.uint64)
         zeros = np.zeros(64, dtype=np.uint64)
         return _step(np.concatenate([units, zeros]), np.concatenate([zeros, units]))
-    half = _jump(exponent - 1)
+    half = jump(exponent - 1)
     return _apply(half, *half)
 
 
@@ -147,7 +147,7 @@ class Generator:
         low, high = (np.array([word], dtype=np.uint64) for word in self.state)
         grown = 0
         while len(low) < lanes:
-            next_low, next_high = _apply(_jump(exponent + grown), low, high)
+            next_low, next_high = _apply(jump(exponent + grown), low, high)
             low, high = np.concatenate([low, next_low]), np.concatenate([high, next_high])
             grown += 1
         low, high = low[:lanes], high[:lanes]

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from loadrun.backends.folding import fold, is_known
 from loadrun.backends.reference import run_node
 from loadrun.backends.rulebook import NotApplicable, Rule, Rulebook
 from mgeserial.dtypes import DType, DTypeEnum
+from mgeserial.errors import MgeError
 from mgeserial.ir.copying import reachable
 from mgeserial.ir.graph import Graph, Node, Value
 from mgeserial.ir.inference import Inference, call_of
@@ -34,6 +36,7 @@ __all__ = ["Lowered", "Lowering", "NotApplicable", "Rule", "lower", "lowers", "r
 
 _INPUT = "Host2DeviceCopy"
 _MOST = (1 << 31) - 1  # elements that an index of 32 bits reaches
+_FOLDED = 1 << 20  # elements of results of empty inputs that are computed ahead of the run
 
 
 _BOOK: Rulebook[Lowering] = Rulebook()
@@ -121,6 +124,13 @@ class Lowering:
         found = self._arrays.get(value)
         return self.inference.value(value) if found is None else found
 
+    def empty(self, value: Value) -> Array | None:
+        """A value that is known ahead of the run, also because it has no elements; else None."""
+        known = self.inference.types[value]
+        if known.is_static and 0 in known.dims:
+            return np.empty(known.dims, known.dtype.storage)
+        return self.array(value)
+
     def need_array(self, value: Value, what: str) -> Array:
         """A value that must be known ahead of the run."""
         found = self.array(value)
@@ -173,9 +183,58 @@ class Lowering:
             self._shared[key] = name
         return name
 
+    def table(self, key: str, make: Callable[[], Array], ctype: str) -> str:
+        """A constant that many operators share: made at the first use of its key."""
+        place = (f"table {key}", (), b"")
+        if place not in self._shared:
+            self._shared[place] = self.state(make(), ctype)
+        return self._shared[place]
+
+    def state(self, array: Array, ctype: str) -> str:
+        """A tensor that starts as an array; kernels may change it, and runs go on with it."""
+        name = self.unique("c")
+        self.consts[name] = np.ascontiguousarray(array)
+        self.tensors[name] = nd.TensorInfo(array.shape, array.dtype.name, ctype)
+        return name
+
     def add(self, node: nd.Node) -> None:
         """Add a node."""
         self.nodes.append(node)
+
+    def kernel(
+        self,
+        node: Node,
+        template: str,
+        params: Sequence[nd.Param],
+        items: int,
+        *,
+        per_block: int = 256,
+        block: int = 256,
+        stem: str = "",
+        flops: float = 0.0,
+        **fields: object,
+    ) -> None:
+        """Add a kernel of its own for a node; it writes what `Out` parameters name.
+
+        Args:
+            node: The operator it is part of.
+            template: Source file.
+            params: Arguments.
+            items: Work items.
+            per_block: Items that one block covers.
+            block: Threads of a block.
+            stem: Name of the kernel; the template's without.
+            flops: Operations, for reports.
+            fields: Values of the template's placeholders.
+        """
+        outs = tuple(dict.fromkeys(p.tensor for p in params if isinstance(p, nd.Out)))
+        pairs = tuple((k, str(v)) for k, v in fields.items())
+        self.add(
+            nd.Custom(
+                self.label(node), outs, template, pairs, tuple(params), items, per_block, block,
+                stem or template, flops,
+            )
+        )  # fmt: skip
 
     def out(self, value: Value) -> str:
         """The name under which a node that is being added writes a value."""
@@ -224,7 +283,7 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
         if node not in live or node.op.name == _INPUT:
             continue
         call = call_of(node, inference)
-        if is_known(low, node) or fold(low, node, call):
+        if is_known(low, node) or fold(low, node, call) or _without_elements(low, node, call):
             continue
         reason = _apply(low, table.get(node.op.name, []), node, call)
         if reason is not None:
@@ -263,6 +322,35 @@ def _apply(
         else:
             return None
     return reason
+
+
+# Data decides more than the elements of what these give: wrong indices are errors.
+_LOOKS = ("Indexing", "ROI", "Warp", "Assert", "Argsort", "Mesh", "CheckHas", "CheckNon")
+
+
+def _without_elements(low: Lowering, node: Node, call: Call) -> bool:
+    """Note results that need no launch: empty ones, and those of inputs that are all empty."""
+    op: Any = node.op
+    types = [low.inference.types[v] for v in node.outputs]
+    if not (op.is_pure and types and all(t.is_static for t in types)):
+        return False
+    if any(word in op.name for word in _LOOKS) or op.reference is None:
+        return False
+    if all(0 in t.dims for t in types):
+        for value, known in zip(node.outputs, types, strict=True):
+            low.keep(value, np.empty(known.dims, known.dtype.storage))
+        return True
+    arrays = [low.empty(v) for v in node.inputs]
+    found = [a for a in arrays if a is not None]
+    if len(found) < len(arrays) or sum(t.size for t in types) > _FOLDED:
+        return False
+    try:
+        results = run_node(node, call, found)
+    except MgeError:
+        return False  # the run says so
+    for value, result in zip(node.outputs, results, strict=True):
+        low.keep(value, np.ascontiguousarray(result))
+    return True
 
 
 def _on_host(low: Lowering, node: Node, call: Call) -> None:
