@@ -18,7 +18,16 @@ import numpy as np
 from loadrun.backends.cuda.plan import Array, Gemm, Kernel
 from mgeserial.errors import InputError
 
-__all__ = ["EMULATED", "VARIABLE", "Device", "Mode", "mode", "open_device", "reason_missing"]
+__all__ = [
+    "EMULATED",
+    "VARIABLE",
+    "Device",
+    "Mode",
+    "check_number",
+    "mode",
+    "open_device",
+    "reason_missing",
+]
 
 VARIABLE = "LOADRUN_CUDA"
 EMULATED = "emulated"
@@ -32,12 +41,14 @@ class Device(Protocol):
         guarded: Whether every buffer is to be allocated on its own, so that accesses out of
             bounds are found.
         emulated: Whether it is no GPU, so that times mean nothing.
+        number: Which of several devices it is, from 0.
         capability: Compute capability, as (8, 0); None: unknown or none.
     """
 
     name: str
     guarded: bool
     emulated: bool
+    number: int
     capability: tuple[int, int] | None
 
     def allocate(self, nbytes: int, name: str = "") -> int:
@@ -153,6 +164,17 @@ def reason_missing() -> str | None:
     return device_cupy.reason_missing()
 
 
+def check_number(number: int, count: int) -> None:
+    """See that there is such a device.
+
+    Raises:
+        InputError: There is none; says how many there are.
+    """
+    if not 0 <= number < count:
+        known = "0 alone" if count == 1 else f"0 to {count - 1}"
+        raise InputError(f"there is no CUDA device {number}: {known} is known here")
+
+
 def open_device(number: int = 0) -> Device:
     """The device of that number.
 
@@ -164,7 +186,7 @@ def open_device(number: int = 0) -> Device:
     if wanted.emulated:
         from loadrun.backends.cuda.emulated import EmulatedDevice
 
-        return EmulatedDevice(guarded=not wanted.arena, capability=wanted.capability)
+        return EmulatedDevice(number, guarded=not wanted.arena, capability=wanted.capability)
     from loadrun.backends.cuda.device_cupy import CupyDevice
 
     return CupyDevice(number)

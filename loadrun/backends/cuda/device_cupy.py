@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from loadrun.backends.cuda import source
+from loadrun.backends.cuda.device import check_number
 from loadrun.backends.cuda.plan import Array, Gemm, Kernel
-from mgeserial.errors import ExecutionError, InputError
+from mgeserial.errors import ExecutionError
 
 __all__ = ["CupyDevice", "reason_missing"]
 
@@ -47,13 +48,14 @@ class CupyDevice:
         import cupy
 
         self._cupy = cupy
-        count = int(cupy.cuda.runtime.getDeviceCount())
-        if not 0 <= number < count:
-            raise InputError(f"there is no CUDA device {number}: {count} are known, from 0")
+        check_number(number, int(cupy.cuda.runtime.getDeviceCount()))
+        self.number = number
         self._device = cupy.cuda.Device(number)
         properties = cupy.cuda.runtime.getDeviceProperties(number)
         self.name = f"{properties['name'].decode()} (CUDA device {number})"
-        self.capability: tuple[int, int] | None = (properties["major"], properties["minor"])
+        self.capability: tuple[int, int] | None = (
+            int(properties["major"]), int(properties["minor"]),
+        )  # fmt: skip
         with self._device:
             self._stream = cupy.cuda.Stream(non_blocking=True)
         self._memory: dict[int, Any] = {}

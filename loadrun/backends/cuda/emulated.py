@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from loadrun.backends.cuda import source
+from loadrun.backends.cuda.device import check_number
 from loadrun.backends.cuda.plan import Array, Gemm, Kernel
 from mgeserial.errors import ExecutionError
 
@@ -34,6 +35,7 @@ _FLAGS = (
     "-std=c++17", "-O2", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fno-strict-aliasing",
     "-fwrapv", "-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fno-trapping-math",
 )  # fmt: skip
+_DEVICES = 2  # so that what chooses one of several can be tried
 _PAGE = mmap.PAGESIZE
 _ALIGN = 16
 _POISON = 0xFF  # NaN in every floating type, -1 in integers
@@ -142,17 +144,26 @@ def _bytes(address: int, nbytes: int) -> Array:
 
 
 class EmulatedDevice:
-    """See the module.
+    """See the module; there are two.
 
     Args:
+        number: Which of them.
         guarded: Give every buffer memory of its own.
         capability: Compute capability to answer with: kernels that need one are used then.
     """
 
     emulated = True
 
-    def __init__(self, *, guarded: bool = True, capability: tuple[int, int] | None = None) -> None:
-        self.name = "emulated device (g++)"
+    def __init__(
+        self,
+        number: int = 0,
+        *,
+        guarded: bool = True,
+        capability: tuple[int, int] | None = None,
+    ) -> None:
+        check_number(number, _DEVICES)
+        self.number = number
+        self.name = f"emulated device {number} (g++)"
         self.capability = capability
         self.guarded = guarded
         self.launches = 0
