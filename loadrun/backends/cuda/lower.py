@@ -91,13 +91,22 @@ class Lowering:
         Raises:
             NotApplicable: It is not known ahead of the run, or has no or too many elements.
         """
+        dims = self.dims(value)
+        if 0 in dims:
+            raise NotApplicable("a tensor has no elements")
+        if math.prod(dims) > _MOST:
+            raise NotApplicable("a tensor has more elements than 31 bits count")
+        return dims
+
+    def dims(self, value: Value) -> Shape:
+        """Static shape of a value that may have no elements.
+
+        Raises:
+            NotApplicable: It is not known ahead of the run.
+        """
         known = self.inference.types[value]
         if not known.is_static:
             raise NotApplicable("a shape is known only at run time")
-        if 0 in known.dims:
-            raise NotApplicable("a tensor has no elements")
-        if math.prod(known.dims) > _MOST:
-            raise NotApplicable("a tensor has more elements than 31 bits count")
         return known.dims
 
     def dtype(self, value: Value) -> DType:
@@ -336,11 +345,14 @@ def _without_elements(low: Lowering, node: Node, call: Call) -> bool:
         return False
     if any(word in op.name for word in _LOOKS) or op.reference is None:
         return False
-    if all(0 in t.dims for t in types):
+    arrays = [low.empty(v) for v in node.inputs]
+    divides = op.name.startswith("Elemwise") and any(
+        a is None and low.dtype(v).is_integer for a, v in zip(arrays, node.inputs, strict=True)
+    )
+    if all(0 in t.dims for t in types) and not divides:
         for value, known in zip(node.outputs, types, strict=True):
             low.keep(value, np.empty(known.dims, known.dtype.storage))
         return True
-    arrays = [low.empty(v) for v in node.inputs]
     found = [a for a in arrays if a is not None]
     if len(found) < len(arrays) or sum(t.size for t in types) > _FOLDED:
         return False

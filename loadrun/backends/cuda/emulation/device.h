@@ -43,6 +43,11 @@ template <class T> static inline T atomicAdd(T *at, T value) {
   *at = old + value;
   return old;
 }
+template <class T> static inline T atomicExch(T *at, T value) {
+  T old = *at;
+  *at = value;
+  return old;
+}
 template <class T> static inline T atomicMax(T *at, T value) {
   T old = *at;
   if (value > old) *at = value;

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 
 _MODULES = (
-    "elemwise", "multitype", "fakequant", "moves", "index", "conv", "pool", "matrix", "reduce",
-    "norm", "order", "image", "color", "roi", "recurrent",
+    "elemwise", "multitype", "fakequant", "moves", "index", "select", "conv", "pool", "matrix",
+    "reduce", "norm", "order", "image", "color", "roi", "recurrent", "random",
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda.elements import convert, evaluate
 from loadrun.backends.cuda.expr import Builder, Ref
 from loadrun.backends.cuda.functions import CODES
+from loadrun.backends.cuda.linked import verify
 from loadrun.backends.cuda.lower import Lowering, NotApplicable, lowers
 from mgeserial import params as P
 from mgeserial.dtypes import FLOAT32, DType
@@ -63,6 +64,17 @@ def code_of(mode: P.ElemwiseMode, dtype: DType) -> str:
     return found
 
 
+def _checked_divisor(low: Lowering, node: Node, mode: P.ElemwiseMode, code: str) -> str:
+    """The code of an integer division; a division by zero ends the run."""
+    divisor = low.array(node.inputs[1])
+    if divisor is not None and np.all(divisor):
+        return code
+    for value in (*node.inputs, *node.outputs):
+        low.shape(value)
+    verify(low, node, node.inputs[1], "v != 0", f"{mode.name} of integers divides by zero")
+    return f"({{1}} ? {code} : 0)"
+
+
 @lowers(ELEMWISE)
 def elemwise(low: Lowering, node: Node, call: Call) -> None:
     """All modes and element types but Complex64, numpy broadcasting."""
@@ -76,9 +88,7 @@ def elemwise(low: Lowering, node: Node, call: Call) -> None:
         dtype = target  # a mode for floats only converts integers
     code = code_of(mode, dtype)
     if mode in _DIVISIONS and not dtype.is_float:
-        divisor = low.need_array(node.inputs[1], "an integer divisor")
-        if not np.all(divisor):
-            raise NotApplicable("a division by zero must be noticed")
+        code = _checked_divisor(low, node, mode, code)
     order = list(range(len(node.inputs)))
     sizes = [math.prod(low.shape(v)) for v in node.inputs]
     if mode in (_M.MAX_, _M.MIN_) and sizes[0] == 1 != sizes[1]:

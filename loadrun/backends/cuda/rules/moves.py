@@ -70,23 +70,29 @@ def views(low: Lowering, node: Node, call: Call) -> None:
     shape = low.shape(source)
     low.need_real(source)
     others = [low.need_array(v, "an operand") for v in node.inputs[1:]]
-    wanted = [low.shape(v) for v in node.outputs]
+    wanted = [low.dims(v) for v in node.outputs]
     size = math.prod(shape)
     if size > _MOST:
         raise NotApplicable("too large")
     stand_in = np.empty(shape, np.int8)  # never touched, so it costs address space only
     results = _try_reference(call, [stand_in, *others])
     base = stand_in.__array_interface__["data"][0]
-    plans = []
+    plans: list[tuple[int, tuple[int, ...]]] = []
     for result, dims in zip(results, wanted, strict=True):
         at = result.__array_interface__["data"][0] - base
         steps = [(n - 1) * s for n, s in zip(result.shape, result.strides, strict=True)]
         low_end, high_end = at + sum(s for s in steps if s < 0), at + sum(s for s in steps if s > 0)
+        if result.size == 0 and result.shape == dims:
+            plans.append((0, ()))
+            continue
         if result.shape != dims or low_end < 0 or high_end >= size:
             raise NotApplicable("not a view of the input")
         plans.append((at, tuple(result.strides)))
     name = low.name(source)
     for value, (at, strides) in zip(node.outputs, plans, strict=True):
+        if 0 in low.dims(value):
+            low.keep(value, np.empty(low.dims(value), low.dtype(value).storage))
+            continue
         _add_view(low, node, value, name, at, strides)
 
 
@@ -114,7 +120,8 @@ def concat(low: Lowering, node: Node, call: Call) -> None:
     if any(call.dtype(k) != target for k in range(len(node.inputs))):
         raise NotApplicable("inputs of other types")
     axis = int(call.param.axis) % len(shape)
-    names = [(low.name(v), low.shape(v)) for v in node.inputs if 0 not in low.shape(v)]
+    parts = [v for v in node.inputs if 0 not in low.dims(v)]
+    names = [(low.name(v), low.shape(v)) for v in parts]
     raw = _RAW[target.storage.itemsize]
     inner = math.prod(shape[axis + 1 :])
     y = low.out(out)

@@ -8,6 +8,7 @@ import numpy as np
 
 from loadrun.backends.cuda.elements import convert, dequantize, evaluate, quantize
 from loadrun.backends.cuda.expr import Builder, Ref
+from loadrun.backends.cuda.linked import verify
 from loadrun.backends.cuda.lower import Lowering, NotApplicable, lowers
 from loadrun.backends.cuda.rules.elemwise import code_of, pointwise, rmulh
 from mgeserial import params as P
@@ -19,7 +20,7 @@ from mgeserial.ops.multitype import ELEMWISE_MULTI_TYPE, elemwise_mode
 from mgeserial.ops.numerics import promote
 
 _M = P.ElemwiseMultiTypeMode
-_SHIFTED = "clamp64(shift_rounded({0}, {1}), %d, %d)"
+_SHIFTED = "clamp64(shift_rounded({0}, {1} & 63), %d, %d)"
 _PLAIN = {
     _M.FUSE_MUL_ADD3_INT16x32x32x32: ("int", "(int)((u32){0} * (u32){1} + (u32){2})"),
     _M.FUSE_MUL_ADD3_IXxF32xF32xI8: (
@@ -71,14 +72,16 @@ def _compared(low: Lowering, node: Node, call: Call, mode: P.ElemwiseMode) -> No
     pointwise(low, node, node.outputs[0], list(node.inputs), make)
 
 
-def _need_shifts(low: Lowering, node: Node, mode: P.ElemwiseMultiTypeMode) -> None:
-    """Counts out of range are an error that only the reference code can raise."""
+def _check_shifts(low: Lowering, node: Node, mode: P.ElemwiseMultiTypeMode) -> None:
+    """Counts out of range end the run."""
     at = _SHIFT_AT.get(mode)
     if at is None:
         return
-    counts = low.need_array(node.inputs[at], "a shift count")
-    if counts.size and not 0 <= int(np.min(counts)) <= int(np.max(counts)) < 64:
-        raise NotApplicable("a shift count out of range must be noticed")
+    counts = low.array(node.inputs[at])
+    if counts is None or not 0 <= int(np.min(counts)) <= int(np.max(counts)) < 64:
+        for value in (*node.inputs, *node.outputs):
+            low.shape(value)
+        verify(low, node, node.inputs[at], "v >= 0 && v < 64", "shift counts must be 0 to 63")
 
 
 @lowers(ELEMWISE_MULTI_TYPE)
@@ -92,7 +95,7 @@ def elemwise_multi_type(low: Lowering, node: Node, call: Call) -> None:
         else:
             _quantized(low, node, call, inner)
         return
-    _need_shifts(low, node, mode)
+    _check_shifts(low, node, mode)
     if mode in _PLAIN:
         register, code = _PLAIN[mode]
         pointwise(
