@@ -26,6 +26,7 @@ TYPED = (
     "scripts",
     "benchmarks",
     "tests/corpus_cases.py",
+    "tests/cuda_check.py",
     "tests/cuda_kernels.py",
     "tests/view_graphs.py",
     "tests/exercise.py",

@@ -13,8 +13,10 @@ from mgeserial.ir.types import Call
 from mgeserial.ops.reduce import ARGMAX, ARGMIN, CUMSUM
 from mgeserial.ops.sorting import ARGSORT, NMS_KEEP, TOP_K
 
-# Counting takes n steps an element: longer rows go to the reference code.
-_LONGEST_ROW = 16384
+__all__ = ["sorted_rows"]
+
+# Counting takes n steps an element: longer rows are sorted in runs of so many, which are merged.
+_RUN = 1024
 
 
 @lowers(ARGMAX, ARGMIN)
@@ -57,35 +59,70 @@ def cumsum(low: Lowering, node: Node, call: Call) -> None:
 def _sort(
     low: Lowering, node: Node, call: Call, kept: int, *, descending: bool, only: bool
 ) -> None:
-    shape = low.shape(node.inputs[0])
+    rows, n = low.shape(node.inputs[0])
     low.need_real(node.inputs[0])
     for value in node.outputs:
         low.shape(value)
-    if shape[1] > _LONGEST_ROW:
-        raise NotApplicable(f"rows of more than {_LONGEST_ROW} elements")
-    items = math.prod(shape)
     x = low.name(node.inputs[0])
     values = low.out(node.outputs[0])
     indices = low.out(node.outputs[1]) if len(node.outputs) > 1 else low.temp((1,), "int32", "i32")
-    params = (
-        nd.In(x), nd.Out(values), nd.Out(indices), items, shape[1], kept, int(descending),
-        int(only),
-    )  # fmt: skip
-    fields = (("XT", c_type(call.dtype(0))),)
-    outs = (values, indices)
-    low.add(nd.Custom(low.label(node), outs, "sort", fields, params, items, stem="sort"))
+    size = (rows, n, kept)
+    sorted_rows(low, node, x, (values, indices), size, descending=descending, only=only)
+
+
+def sorted_rows(
+    low: Lowering,
+    node: Node,
+    x: str,
+    outs: tuple[str, str],
+    size: tuple[int, int, int],
+    *,
+    descending: bool,
+    only: bool = False,
+) -> None:
+    """Add the sorting of rows: NaN is greatest, equals keep their order, or turn it descending.
+
+    Args:
+        low: The lowering.
+        node: The operator it is part of.
+        x: Tensor (rows, n).
+        outs: Tensors (rows, kept) of the first values and their int32 places.
+        size: Rows, n, kept.
+        descending: Whether the greatest come first.
+        only: Write the last of the kept values alone, (rows,), and no places.
+    """
+    rows, n, kept = size
+    items, info = rows * n, low.tensors[x]
+    scalars = (n, kept, int(descending), int(only))
+    if n <= _RUN:
+        params: list[nd.Param] = [nd.In(x), *map(nd.Out, outs), items, *scalars]
+        low.kernel(node, "sort", params, items, XT=info.ctype)
+        return
+    held = [
+        (low.temp((rows, n), info.dtype, info.ctype), low.temp((rows, n), "int32", "i32"))
+        for _ in range(2)
+    ]
+    width, at = _RUN, 0
+    params = [nd.In(x), *map(nd.Out, held[at]), items, n, width]
+    low.kernel(node, "sort_runs", params, items, XT=info.ctype)
+    while width < n:
+        params = [*map(nd.In, held[at]), *map(nd.Out, held[1 - at]), items, n, width]
+        low.kernel(node, "sort_merge", params, items, XT=info.ctype)
+        width, at = 2 * width, 1 - at
+    params = [*map(nd.In, held[at]), *map(nd.Out, outs), rows * kept, *scalars]
+    low.kernel(node, "sort_pick", params, rows * kept, XT=info.ctype)
 
 
 @lowers(ARGSORT)
 def argsort(low: Lowering, node: Node, call: Call) -> None:
-    """Rows of moderate length, by counting."""
+    """Rows of any length: by counting, or merging where they are long."""
     descending = call.param.order == P.ArgsortOrder.DESCENDING
     _sort(low, node, call, low.shape(node.inputs[0])[1], descending=descending, only=False)
 
 
 @lowers(TOP_K)
 def top_k(low: Lowering, node: Node, call: Call) -> None:
-    """Rows of moderate length, by counting; k constant."""
+    """As Argsort; k constant."""
     k = int(low.need_array(node.inputs[1], "k").reshape(-1)[0])
     kept = min(abs(k), low.shape(node.inputs[0])[1])
     only = call.param.mode == P.TopKMode.KTH_ONLY
