@@ -49,6 +49,8 @@ class CpuProgram:
         self._values = lowered.values
         order = {name: k for k, name in enumerate(plan.outputs)}
         self._outputs = [order[name] for name in lowered.outputs]
+        self._checks = [order[name] for name in lowered.checks]
+        self._graph, self._inference = graph, inference
         stats = self._program.stats
         if lowered.fallback:
             total = sum(lowered.fallback.values())
@@ -74,13 +76,23 @@ class CpuProgram:
         """Compute the graph's outputs from its inputs, both in order; results are new arrays."""
         with np.errstate(all="ignore"):
             results = self._program.run([feeds[k] for k in self._inputs])
+        return self._accepted(results, feeds)
+
+    def _accepted(self, results: Sequence[Array], feeds: Sequence[Array]) -> list[Array]:
+        """The outputs; where native code met what it does not judge, those of reference code.
+
+        Raises:
+            MgeError: What the reference code says of an index or a region that does not exist.
+        """
+        if any(results[k].any() for k in self._checks):
+            return ReferenceProgram(self._graph, self._inference).run(feeds)
         return [results[k] for k in self._outputs]
 
     def run_parts(self, feeds: Sequence[Array]) -> tuple[list[Array], Parts]:
         """See `Program` of the backends: `run`, and the time of its kernels."""
         with np.errstate(all="ignore"):
             results, parts = probe.run_parts(self._program, [feeds[k] for k in self._inputs])
-        return [results[k] for k in self._outputs], parts
+        return self._accepted(results, feeds), parts
 
     def profile(self, feeds: Sequence[Array], repeat: int) -> list[StepSpans]:
         """See `Program` of the backends."""

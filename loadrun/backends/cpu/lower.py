@@ -38,9 +38,31 @@ _INPUT = "Host2DeviceCopy"
 _HALF = DTypeEnum.Float16
 # Operators that move elements: nothing to round.
 _MOVES = frozenset(
-    {"Reshape", "AxisAddRemove", "Dimshuffle", "Subtensor", "Broadcast", "Split", "Concat"}
+    {
+        "Reshape",
+        "AxisAddRemove",
+        "Dimshuffle",
+        "Subtensor",
+        "Broadcast",
+        "Split",
+        "Concat",
+        "SetSubtensor",
+        "IndexingMultiAxisVec",
+        "IndexingSetMultiAxisVec",
+        "IndexingOneHot",
+        "IndexingSetOneHot",
+        "IndexingRemap",
+        "MeshIndexing",
+        "SetMeshIndexing",
+        "BatchedMeshIndexing",
+        "BatchedSetMeshIndexing",
+    }
 )
 _HALF_OPERATORS = _MOVES | {
+    "IncrSubtensor",
+    "IndexingIncrMultiAxisVec",
+    "IncrMeshIndexing",
+    "BatchedIncrMeshIndexing",
     "Elemwise",
     "Convolution",
     "ConvBiasForward",
@@ -78,6 +100,8 @@ class Lowered:
         reasons: Why, one line per operator and reason.
         labels: Operator of the graph by the name of the node that computes it.
         values: Names that people know by names of tensors.
+        checks: Outputs of the network, behind those of the graph, that are zero where the native
+            code could do what was asked; else the reference code runs instead, or says why not.
     """
 
     network: nd.Network
@@ -87,6 +111,7 @@ class Lowered:
     reasons: tuple[str, ...]
     labels: dict[str, Node] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
+    checks: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -105,6 +130,7 @@ class Lowering:
     _codes: dict[Value, str] = field(default_factory=dict)
     bounds: dict[Value, float] = field(default_factory=dict)  # of codes wider than a byte
     labels: dict[str, Node] = field(default_factory=dict)
+    checks: list[str] = field(default_factory=list)
     half: bool = False  # rules see float16 values as float32; see `_apply_half`
     _count: int = 0
 
@@ -272,6 +298,17 @@ class Lowering:
         self.shapes[name] = shape
         return name
 
+    def check(self, units: int) -> str:
+        """A tensor for a node to write: 1 where a work unit met what only reference code judges."""
+        name = self.temp((units,))
+        self.dtypes[name] = "int32"
+        self.checks.append(name)
+        return name
+
+    def dtype_name(self, name: str) -> str:
+        """Numpy's name of a tensor's element type."""
+        return self.dtypes.get(name, "float32")
+
     def constant(self, array: Array) -> str:
         """A new constant tensor."""
         name = self.unique("c")
@@ -359,17 +396,19 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
             reasons[f"{node.op.name}: {reason}"] = None
             _on_host(low, node, call)
     outputs = tuple(_output(low, v) for v in graph.outputs)
+    checks = tuple(low.checks)
     network = nd.Network(
         tuple(low.nodes),
         low.shapes,
         tuple(n for n in inputs if n),
-        tuple(dict.fromkeys(outputs)),
+        (*dict.fromkeys(outputs), *checks),
         low.dtypes,
         low.consts,
     )
     known = {name: value.display_name for value, name in low._names.items()}
     known |= {name: value.display_name for value, (name, _) in low._packed.items()}
-    return Lowered(network, inputs, outputs, dict(fallback), tuple(reasons), low.labels, known)
+    why = tuple(reasons)
+    return Lowered(network, inputs, outputs, dict(fallback), why, low.labels, known, checks)
 
 
 def _apply(

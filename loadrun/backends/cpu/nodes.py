@@ -16,7 +16,8 @@ from loadrun.backends.cpu.expr import Expr
 from loadrun.backends.cpu.kernels.common import IDENTITY, Epilogue
 from loadrun.backends.cpu.kernels.conv import ConvSpec
 from loadrun.backends.cpu.kernels.pool import PoolSpec
-from loadrun.backends.cpu.plan import Array
+from loadrun.backends.cpu.plan import Array, Kernel
+from loadrun.backends.cpu.target import Target
 
 Shape = tuple[int, ...]
 
@@ -237,6 +238,19 @@ class MatMul(Node):
     k: int
     n: int
     transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Loops(Node):
+    """Generated loops over contiguous arrays; the argument table is the inputs, then the outputs.
+
+    Attributes:
+        what: For people, `warp` or the like.
+        make: The kernel for a target.
+    """
+
+    what: str
+    make: Callable[[Target], Kernel] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ _EMIT: dict[type[nd.Node], Callable[[Draft, nd.Node], None]] = {
     nd.Host: steps_array.emit_host,
     nd.Join: steps_array.emit_join,
     nd.LayerNorm: steps_array.emit_layer_norm,
+    nd.Loops: steps_array.emit_loops,
     nd.MatMul: steps_array.emit_matmul,
     nd.Pooling: steps_conv.emit_pooling,
     nd.Recurrent: steps_array.emit_recurrent,

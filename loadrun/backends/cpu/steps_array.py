@@ -203,6 +203,15 @@ def emit_reshape(draft: Draft, node: nd.Node) -> None:
     draft.copy(node.name, size, (x, 0, contiguous(size)), (y, 0, contiguous(size)))
 
 
+def emit_loops(draft: Draft, node: nd.Node) -> None:
+    """Loops that were written for this node."""
+    assert isinstance(node, nd.Loops)
+    reads = tuple(draft.need_plain(n) for n in node.inputs)
+    writes = tuple(draft.add_plain(n) for n in node.outputs)
+    kernel = node.make(draft.target)
+    draft.step(node.name, kernel, (*reads, *writes), reads, writes, node.what)
+
+
 def emit_host(draft: Draft, node: nd.Node) -> None:
     """A Python function; tensors of unknown shape stay with Python and have no buffer."""
     assert isinstance(node, nd.Host)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import importlib
 
-_MODULES = ("conv", "elemwise", "shape", "matrix", "norm", "quantized", "resize", "recurrent")
+_MODULES = (
+    "conv",
+    "elemwise",
+    "shape",
+    "matrix",
+    "norm",
+    "quantized",
+    "resize",
+    "recurrent",
+    "index",
+)
 
 
 def load() -> None:
