@@ -139,3 +139,13 @@ __device__ __forceinline__ int floor_div(int x, int y) {
   int q = x / y;
   return q * y != x && (x ^ y) < 0 ? q - 1 : q;
 }
+// Sum over the 256 threads of a block, in a fixed order; `sums` is shared. Wait before the next one.
+__device__ __forceinline__ double block_total(double total, double *sums) {
+#pragma unroll
+  for (int other = 16; other > 0; other /= 2) total += __shfl_xor_sync(0xffffffffu, total, other);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = total;
+  __syncthreads();
+  total = 0;
+  for (int k = 0; k < 8; k++) total += sums[k];
+  return total;
+}

@@ -6,7 +6,7 @@ import importlib
 
 _MODULES = (
     "elemwise", "multitype", "fakequant", "moves", "index", "select", "conv", "pool", "matrix",
-    "reduce", "norm", "order", "image", "color", "roi", "recurrent", "random",
+    "reduce", "norm", "normgrad", "order", "image", "color", "roi", "recurrent", "random",
 )  # fmt: skip
 
 

@@ -1,0 +1,97 @@
+"""Gradients and training steps on the emulated device, against the reference code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgeserial import params as P
+from mgeserial.author import GraphBuilder
+from mgeserial.ir.graph import Graph
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_KINDS = {"float32": "Float32", "float16": "Float16", "int32": "Int32"}
+
+
+def _one(name: str, feeds: Sequence[Array], *params: Any) -> Graph:
+    """A graph of one operator, whose inputs are all inputs of the graph."""
+    b = GraphBuilder()
+    inputs = [b.input(f"i{k}", a.shape, dtype=_KINDS[a.dtype.name]) for k, a in enumerate(feeds)]
+    for k, value in enumerate(b.apply(name, inputs, params=params)):
+        b.output(value, f"y{k}")
+    return b.graph()
+
+
+def _normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_softmax_backward(agrees: Any, axis: int) -> None:
+    feeds = [np.abs(_normal(3, 40, 5)), _normal(3, 40, 5, seed=1)]
+    agrees(_one("SoftmaxBackward", feeds, P.Softmax(axis=axis)), feeds)
+
+
+_DIMS = [
+    (P.BNParamDim.DIM_1C11, (1, 3, 1, 1)),
+    (P.BNParamDim.DIM_111C, (1, 1, 1, 6)),
+    (P.BNParamDim.DIM_1CHW, (1, 3, 5, 6)),
+    (P.BNParamDim.DIM_11HW, (1, 1, 5, 6)),
+    (P.BNParamDim.DIM_1C11, (1, 1, 1, 1)),
+]
+
+
+@pytest.mark.parametrize(("dim", "stat"), _DIMS)
+@pytest.mark.parametrize("training", [False, True])
+def test_batch_norm_with_statistics_of_the_run(
+    agrees: Any, dim: P.BNParamDim, stat: tuple[int, ...], training: bool
+) -> None:
+    x = _normal(4, 1 if stat == (1, 1, 1, 1) else 3, 5, 6)
+    others = [_normal(*stat, seed=k) for k in (1, 2, 3)] + [np.abs(_normal(*stat, seed=4))]
+    mode = P.BNFwdMode.TRAINING if training else P.BNFwdMode.INFERENCE
+    param = P.BN(param_dim=dim, fwd_mode=mode, epsilon=1e-4, avg_factor=0.1)
+    feeds = [x, *others]
+    agrees(_one("BatchNorm", feeds, param), feeds)
+
+
+@pytest.mark.parametrize(("dim", "stat"), _DIMS[:4])
+def test_batch_norm_backward(agrees: Any, dim: P.BNParamDim, stat: tuple[int, ...]) -> None:
+    feeds = [_normal(4, 3, 5, 6), _normal(4, 3, 5, 6, seed=1)]
+    feeds += [_normal(*stat, seed=k) for k in (2, 3, 4)]
+    agrees(_one("BatchNormBackward", feeds, P.BN(param_dim=dim)), feeds, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_layer_and_general_norm_backward(agrees: Any, affine: bool) -> None:
+    x, dy = _normal(4, 3, 50, 2), _normal(4, 3, 50, 2, seed=1)
+    weight = [_normal(50, 2, seed=2)] if affine else []
+    stats = [_normal(4, 3, seed=3), np.abs(_normal(4, 3, seed=4))]
+    feeds = [dy, x, *weight, *stats]
+    layer = P.LayerNorm(affine=affine, normalized_dim=2, normalized_size=100)
+    agrees(_one("LayerNormBackward", feeds, layer), feeds, rtol=1e-4, atol=1e-4)
+    weight = [_normal(3, 50, seed=2)] if affine else []
+    stats = [_normal(4, 2, seed=3), np.abs(_normal(4, 2, seed=4))]
+    feeds = [dy, x, *weight, *stats]
+    general = P.GeneralNorm(affine=affine, axis_start=1, axis_end=3)
+    agrees(_one("GeneralNormBackward", feeds, general), feeds, rtol=1e-4, atol=1e-4)
+    feeds = [x, *weight, *weight]
+    agrees(_one("GeneralNorm", feeds, general), feeds)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("name", ["GroupNormBackward", "InstanceNormBackward"])
+def test_group_norm_backward(agrees: Any, name: str, affine: bool) -> None:
+    x, dy = _normal(4, 6, 5, 7), _normal(4, 6, 5, 7, seed=1)
+    groups = 2 if name.startswith("Group") else 6
+    stats = [_normal(4, groups, seed=3), np.abs(_normal(4, groups, seed=4))]
+    feeds = [dy, x, *([_normal(6, seed=2)] if affine else []), *stats]
+    param = P.GroupNorm(affine=affine, group=groups)
+    agrees(_one(name, feeds, param), feeds, rtol=1e-4, atol=1e-4)
+
+
+def test_lrn_backward(agrees: Any) -> None:
+    feeds = [_normal(2, 7, 3, 4, seed=k) for k in range(3)]
+    agrees(_one("LRNBackward", feeds, P.LRN(n=5, k=2.0, alpha=0.01, beta=0.75)), feeds)
