@@ -22,6 +22,11 @@ _LOG2_HIGH = 0.693359375  # 9 bits of ln 2, so that n * this is exact
 _LOG2_LOW = math.log(2) - _LOG2_HIGH
 
 
+def _has_512(f: Func) -> bool:
+    """Whether AVX-512 has instructions for a vector; a single element is computed without."""
+    return f.target.level == "avx512" and f.lanes == f.target.lanes
+
+
 def polynomial(f: Func, x: str, coefficients: Sequence[float]) -> str:
     """sum c[k] * x**k by Horner's rule."""
     value = f.const(coefficients[-1])
@@ -77,7 +82,7 @@ def _exp_series() -> tuple[float, ...]:
 def exp(f: Func, x: str) -> str:
     """e**x; results below the smallest normal number keep their subnormal value."""
     limited = _clamped(f, x, -104.0, 89.5)
-    if f.target.level == "avx512":
+    if _has_512(f):
         rounded, r = _whole_part(f, limited)
         return _scaled(f, polynomial(f, r, _exp_series()), rounded)
     n, r = _reduced(f, limited)
@@ -97,7 +102,7 @@ def _scaled(f: Func, value: str, n: str) -> str:
 def reciprocal(f: Func, x: str) -> str:
     """1 / x for x in 2**-126 .. 2**126 within 1 ulp; an estimate and a Newton step on AVX-512."""
     one = f.const(1.0)
-    if f.target.level != "avx512":
+    if not _has_512(f):
         return f.fdiv(one, x)
     vt = f.vt
     args = ((vt, x), (vt, x), ("i16", -1))
@@ -123,7 +128,7 @@ def tanh(f: Func, x: str) -> str:
 
 def sigmoid(f: Func, x: str) -> str:
     """1 / (1 + e**-x); beyond 87 on either side it stays at its value there (e**-87 or 1)."""
-    if f.target.level != "avx512":
+    if not _has_512(f):
         limited = _clamped(f, f.op(f"fneg {f.vt} {x}"), -87.0, 87.0)
         return reciprocal(f, f.fadd(f.const(1.0), exp(f, limited)))
     # The exponential of -x in x itself: x = -(n ln 2 + r) costs no negation, and one clamp does.

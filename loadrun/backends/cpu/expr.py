@@ -3,6 +3,10 @@
 An `Expr` of n inputs computes values 0..n-1 (the inputs), then one value per operation, each from
 earlier values; the result is the last. The same program runs in a convolution's epilogue (input 0
 is the accumulator) and in a loop of its own.
+
+Values are registers: float32 for every floating type, i32 for integers, flags and codes. Each kind
+of operation takes and gives one or the other. The result is in the range of the type that it is
+stored in, so that programs can be joined without storing what is between them.
 """
 
 from __future__ import annotations
@@ -14,10 +18,12 @@ from dataclasses import dataclass
 from loadrun.backends.cpu import emit_math as em
 from loadrun.backends.cpu.emit import Func
 
+CONSTANTS = frozenset({"const", "iconst"})
+
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operation: its kind, the values it reads, and for `const` the number."""
+    """One operation: its kind, the values it reads, and for `const` and `iconst` the number."""
 
     kind: str
     args: tuple[int, ...] = ()
@@ -42,7 +48,7 @@ class Expr:
 
     def tag(self) -> str:
         """The kinds in order, for a kernel's name."""
-        kinds = [op.kind for op in self.ops if op.kind != "const"]
+        kinds = [op.kind for op in self.ops if op.kind not in CONSTANTS]
         return "".join("_" + k for k in kinds[:4]) + ("_more" if len(kinds) > 4 else "")
 
 
@@ -265,7 +271,27 @@ EMIT: dict[str, Emitter] = {
     "cos": _libm("cos"),
     "pow": _libm("pow"),
 }
-_HEAVY = frozenset({"sin", "cos", "pow", "erf", "gelu", "log", "softplus", "log_sum_exp", "tanh"})
+# What is long, or called lane by lane.
+_HEAVY = {
+    *("sin", "cos", "pow", "erf", "gelu", "log", "softplus", "log_sum_exp", "tanh", "acos", "asin"),
+    *("tan", "sinh", "cosh", "acosh", "asinh", "atanh", "atan2", "erfc", "erfinv", "erfcinv"),
+    *("exp2", "fmod", "linspace", "floor_quotient", "floor_remainder", "high_product"),
+    "shift_rounded",
+}
+
+
+def _emitter(kind: str) -> Emitter:
+    """How to write a kind; those beyond `EMIT` are imported when a network has them."""
+    found = EMIT.get(kind)
+    if found is None:
+        from loadrun.backends.cpu import emit_int
+
+        found = emit_int.EMIT.get(kind)
+    if found is None:
+        from loadrun.backends.cpu import emit_rare
+
+        found = emit_rare.EMIT[kind]
+    return found
 
 
 def emit(f: Func, expr: Expr, inputs: Sequence[str]) -> str:
@@ -274,8 +300,10 @@ def emit(f: Func, expr: Expr, inputs: Sequence[str]) -> str:
     for op in expr.ops:
         if op.kind == "const":
             values.append(f.const(op.value))
+        elif op.kind == "iconst":
+            values.append(f.iconst(int(op.value)))
         else:
-            values.append(EMIT[op.kind](f, *(values[a] for a in op.args)))
+            values.append(_emitter(op.kind)(f, *(values[a] for a in op.args)))
     return values[expr.result]
 
 

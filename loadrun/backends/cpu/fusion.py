@@ -14,7 +14,13 @@ from loadrun.backends.cpu.nodes import Conv, Dense, Eltwise, Network, Node
 from loadrun.backends.cpu.plan import Array
 
 _MOST_INPUTS = 6
-_ROUNDING = frozenset({"round", "floor", "ceil", "floor_div"})
+_ROUNDING = frozenset(
+    {"round", "floor", "ceil", "floor_div", "rint", "truncate", "saturate", "half", "bfloat"}
+)
+_CONSTANT_KINDS = {
+    "float32": "const",
+    **dict.fromkeys(("int8", "uint8", "int16", "uint16", "int32", "bool"), "iconst"),
+}
 
 
 @dataclass(slots=True)
@@ -109,9 +115,10 @@ def _inline_scalars(network: Network, node: Eltwise) -> Eltwise:
     expr, names = node.expr, list(node.inputs)
     for k in range(len(names) - 1, -1, -1):
         const = network.consts.get(names[k])
-        if const is None or const.size != 1 or const.dtype != np.float32 or len(names) == 1:
+        kind = "" if const is None else _CONSTANT_KINDS.get(const.dtype.name, "")
+        if const is None or const.size != 1 or not kind or len(names) == 1:
             continue
-        number = Expr(0, (Op("const", (), float(const.reshape(-1)[0])),))
+        number = Expr(0, (Op(kind, (), float(const.reshape(-1)[0])),))
         expr = ex.inline(expr, k, number)
         del names[k]
     return replace(node, expr=expr, inputs=tuple(names))
@@ -250,6 +257,8 @@ def _fuse_epilogue(work: _Work, index: _Index, position: int, node: Eltwise) -> 
     network = work.network
     shape = network.shapes[node.outputs[0]]
     if len(node.inputs) > 2 or len(set(node.inputs)) != len(node.inputs):
+        return
+    if network.dtype(node.outputs[0]) != "float32":
         return
     if any(network.shapes[n] != shape for n in node.inputs):
         return

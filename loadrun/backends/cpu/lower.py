@@ -19,23 +19,25 @@ import numpy as np
 
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.draft import contiguous
-from loadrun.backends.cpu.expr import chain
+from loadrun.backends.cpu.elements import Builder
+from loadrun.backends.cpu.expr import Expr, chain
 from loadrun.backends.cpu.plan import Array
 from loadrun.backends.cpu.target import detect
 from loadrun.backends.folding import fold, is_known
 from loadrun.backends.reference import run_node
 from loadrun.backends.rulebook import NotApplicable, Rule, Rulebook
-from mgeserial.dtypes import DTypeEnum
+from mgeserial.dtypes import DType, DTypeEnum
 from mgeserial.ir.copying import reachable
 from mgeserial.ir.graph import Graph, Node, Value
 from mgeserial.ir.inference import Inference, call_of
 from mgeserial.ir.types import Call, Shape
 from mgeserial.ops.layouts import NCHW, TensorLayout
+from mgeserial.ops.numerics import to_real
 
 __all__ = ["Lowered", "Lowering", "NotApplicable", "Rule", "lower", "lowers", "rules"]
 
 _INPUT = "Host2DeviceCopy"
-_HALF = DTypeEnum.Float16
+_HALF = frozenset({DTypeEnum.Float16, DTypeEnum.BFloat16})
 # Operators that move elements: nothing to round.
 _MOVES = frozenset(
     {
@@ -47,6 +49,9 @@ _MOVES = frozenset(
         "Split",
         "Concat",
         "SetSubtensor",
+        "Padding",
+        "Identity",
+        "Copy",
         "IndexingMultiAxisVec",
         "IndexingSetMultiAxisVec",
         "IndexingOneHot",
@@ -56,6 +61,10 @@ _MOVES = frozenset(
         "SetMeshIndexing",
         "BatchedMeshIndexing",
         "BatchedSetMeshIndexing",
+        "Argmax",
+        "Argmin",
+        "Argsort",
+        "TopK",
     }
 )
 _HALF_OPERATORS = _MOVES | {
@@ -73,6 +82,14 @@ _HALF_OPERATORS = _MOVES | {
     "BatchedMatrixMul",
     "TypeCvt",
     "PowC",
+    "ElemwiseMultiType",
+    "Reduce",
+    "Cumsum",
+    "Where",
+    "WhereBackward",
+    "MaskedFill",
+    "Dot",
+    "CheckNonFinite",
 }
 
 
@@ -131,7 +148,7 @@ class Lowering:
     bounds: dict[Value, float] = field(default_factory=dict)  # of codes wider than a byte
     labels: dict[str, Node] = field(default_factory=dict)
     checks: list[str] = field(default_factory=list)
-    half: bool = False  # rules see float16 values as float32; see `_apply_half`
+    half: bool = False  # rules see values of half precision as float32; see `_apply_half`
     _count: int = 0
 
     # -- what rules may ask
@@ -151,11 +168,11 @@ class Lowering:
     def is_float32(self, *values: Value) -> bool:
         """Whether all values are float32, or pass for it."""
         kinds = {self.inference.types[v].dtype.kind for v in values}
-        return kinds <= ({DTypeEnum.Float32, _HALF} if self.half else {DTypeEnum.Float32})
+        return kinds <= ({DTypeEnum.Float32, *_HALF} if self.half else {DTypeEnum.Float32})
 
     def is_half(self, value: Value) -> bool:
-        """Whether a value is float16."""
-        return self.inference.types[value].dtype.kind == _HALF
+        """Whether a value is float16 or bfloat16."""
+        return self.inference.types[value].dtype.kind in _HALF
 
     def need_float32(self, *values: Value) -> None:
         """Raise NotApplicable unless all values are float32."""
@@ -172,7 +189,7 @@ class Lowering:
         found = self._arrays.get(value)
         found = self.inference.value(value) if found is None else found
         if found is not None and self.half and self.is_half(value):
-            return found.astype(np.float32)
+            return to_real(found, self.inference.types[value].dtype)
         return found
 
     def need_array(self, value: Value, what: str) -> Array:
@@ -197,17 +214,39 @@ class Lowering:
             found = self.constant(array)
         else:
             found = self._unpacked(value) if codes is None else codes
-            kind = self.inference.types[value].dtype
-            if kind.storage != np.float32:
-                found = self._cast(found, kind.storage.name, kind.zero_point or 0)
+            found = self._stored(found, self.inference.types[value].dtype)
         self._names[value] = found
         return found
 
-    def _cast(self, name: str, kind: str, shift: int) -> str:
-        """Another element type of a tensor; see nodes.Cast."""
+    def _stored(self, name: str, dtype: DType) -> str:
+        """Floats that stand for elements of a type as they are stored."""
+        storage = dtype.storage.name
+        if storage == "float32":
+            return name
+        b = Builder(1)
+        value = 0
+        if dtype.kind is DTypeEnum.BFloat16:
+            value = b.op("to_bfloat", 0)
+        elif not dtype.is_float:
+            value = b.op("truncate", 0)
+            value = b.op("iadd", value, b.whole(dtype.zero_point)) if dtype.zero_point else value
+        return self._cast(name, storage, b.done(value))
+
+    def _floats(self, name: str, dtype: DType) -> str:
+        """The reverse of `_stored`."""
+        b = Builder(1)
+        value = 0
+        if dtype.kind is DTypeEnum.BFloat16:
+            value = b.op("from_bfloat", 0)
+        elif not dtype.is_float:
+            value = b.op("isub", 0, b.whole(dtype.zero_point)) if dtype.zero_point else 0
+            value = b.op("to_real", value)
+        return self._cast(name, "float32", b.done(value))
+
+    def _cast(self, name: str, kind: str, expr: Expr) -> str:
         out = self.temp(self.shapes[name])
         self.dtypes[out] = kind
-        self.add(nd.Cast(self.unique("cast"), (name,), (out,), shift))
+        self.add(nd.Eltwise(self.unique("cast"), (name,), (out,), expr))
         return out
 
     def codes(self, value: Value, layout: TensorLayout = NCHW) -> str:
@@ -224,7 +263,7 @@ class Lowering:
         found = self._codes.get(value)
         if found is None:
             as_half, self.half = self.half, False
-            found = self._cast(self.name(value), "float32", kind.zero_point or 0)
+            found = self._floats(self.name(value), kind)
             self.half = as_half
             self._codes[value] = found
         return found if layout.name == NCHW.name else self._to_nchw(found, layout)
@@ -355,7 +394,9 @@ class Lowering:
         packed = self._packed.get(value)
         given = packed[0] if packed else self._codes[value]
         out = self.temp(self.shapes[given])
-        self.add(nd.Eltwise(self.unique("half"), (given,), (out,), chain(("half",))))
+        is_short = self.inference.types[value].dtype.kind is DTypeEnum.BFloat16
+        expr = chain(("bfloat" if is_short else "half",))
+        self.add(nd.Eltwise(self.unique("half"), (given,), (out,), expr))
         if packed:
             self._packed[value] = (out, packed[1])
         else:
@@ -429,14 +470,15 @@ def _apply(
 def _apply_half(
     low: Lowering, candidates: Sequence[Rule[Lowering]], node: Node, call: Call
 ) -> str | None:
-    """As `_apply` for float16: computed in float32, each result rounded once.
+    """As `_apply` for float16 and bfloat16: computed in float32, each result rounded once.
 
     The rules that suit are those of operators whose reference code does just this, or that only
     move elements.
     """
     if node.op.name not in _HALF_OPERATORS:
-        return f"{node.op.name} of float16"
-    if not detect().halves:
+        return f"{node.op.name} of half precision"
+    kinds = {low.inference.types[v].dtype.kind for v in (*node.inputs, *node.outputs)}
+    if DTypeEnum.Float16 in kinds and not detect().halves:
         return "no conversions of float16 on this processor"
     low.half = True
     try:

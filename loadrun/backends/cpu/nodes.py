@@ -80,7 +80,7 @@ class GlobalPooling(Node):
 
 @dataclass(frozen=True, slots=True)
 class Eltwise(Node):
-    """An expression of the inputs, with numpy broadcasting to the output's shape."""
+    """An expression of the inputs, of any types, with numpy broadcasting to the output's shape."""
 
     expr: Expr
 
@@ -128,16 +128,6 @@ class Host(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Cast(Node):
-    """float32 of whole numbers to the output's integer type, or back.
-
-    `shift` is taken off integers that become floats, and added when they come back.
-    """
-
-    shift: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class View(Node):
     """A contiguous copy of a strided view of inputs[0]: transposes, slices, broadcasts.
 
@@ -155,6 +145,51 @@ class Join(Node):
     """The inputs one after the other along an axis."""
 
     axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of an assembled tensor.
+
+    Attributes:
+        source: Number of the input that it is copied from.
+        dims: Its shape.
+        strides, offset: Which elements of the input are read.
+        to_strides, to_offset: Where they are written.
+    """
+
+    source: int
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    to_strides: tuple[int, ...]
+    to_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assemble(Node):
+    """Pieces copied one after the other, which together write every element of the output."""
+
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped(Node):
+    """Expressions of elements of the inputs, each written to places of the output.
+
+    Attributes:
+        dims: What the loops go through.
+        reads: For each input strides over `dims` and the first element.
+        exprs: One program of all inputs per group of places.
+        strides: Of the output over `dims`.
+        offsets: For each program its first place in the output.
+    """
+
+    dims: tuple[int, ...]
+    reads: tuple[tuple[tuple[int, ...], int], ...]
+    exprs: tuple[Expr, ...]
+    strides: tuple[int, ...]
+    offsets: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +244,34 @@ class Reduce(Node):
     outer: int
     n: int
     inner: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fold(Node):
+    """Reduction of integers or codes (outer, n, inner) to (outer, inner); see kernels.fold.
+
+    Attributes:
+        mode: sum, sum_sqr, product, min, max, mean (of integers) or mean_code.
+        sizes: outer, n, inner.
+        zero: Taken off each element that is read.
+        shift: Added to each result.
+        limits: What results are limited to; None: they wrap.
+    """
+
+    mode: str
+    sizes: tuple[int, int, int]
+    zero: int = 0
+    shift: int = 0
+    limits: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cumulate(Node):
+    """Running sums along n of (outer, n, inner), float32 summed in float64, integers wrap."""
+
+    sizes: tuple[int, int, int]
+    reverse: bool = False
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.cache import digest
 from loadrun.backends.cpu.draft import Draft, contiguous
-from loadrun.backends.cpu.kernels import cast, conv, elementwise, matmul, recurrent, rowwise
+from loadrun.backends.cpu.kernels import conv, elementwise, matmul, recurrent, rowwise
 from loadrun.backends.cpu.layout import plain
-from loadrun.backends.cpu.plan import HostStep, Place
+from loadrun.backends.cpu.plan import Arg, HostStep, Place
 
 
 def _operand_kind(shape: nd.Shape, out: nd.Shape) -> str:
@@ -45,6 +43,10 @@ def emit_eltwise(draft: Draft, node: nd.Node) -> None:
     assert isinstance(node, nd.Eltwise)
     net, t = draft.network, draft.target
     out = net.shapes[node.outputs[0]]
+    kinds = [net.dtype(n) for n in (*node.inputs, *node.outputs)]
+    if any(k != "float32" for k in kinds):
+        _emit_typed(draft, node, kinds)
+        return
     if not _prefers_blocked(draft, node):
         reads = tuple(draft.need_plain(n) for n in node.inputs)
         y = draft.add_plain(node.outputs[0])
@@ -70,6 +72,17 @@ def emit_eltwise(draft: Draft, node: nd.Node) -> None:
     kernel, rows = elementwise.blocked_elementwise(draft.image(y), operands, node.expr, t)
     reads = tuple(dict.fromkeys(args))
     draft.step(node.name, kernel, (*args, y), reads, (y,), "elementwise", rows=rows)
+
+
+def _emit_typed(draft: Draft, node: nd.Eltwise, kinds: list[str]) -> None:
+    from loadrun.backends.cpu.kernels import typed
+
+    net = draft.network
+    reads = tuple(draft.need_plain(n) for n in node.inputs)
+    y = draft.add_plain(node.outputs[0])
+    shapes = [net.shapes[n] for n in node.inputs]
+    kernel = typed.elementwise(net.shapes[y], shapes, kinds, node.expr, draft.target)
+    draft.step(node.name, kernel, (*reads, y), reads, (y,), "elementwise")
 
 
 def emit_dense(draft: Draft, node: nd.Node) -> None:
@@ -159,23 +172,13 @@ def emit_recurrent(draft: Draft, node: nd.Node) -> None:
     draft.step(node.name, code.kernel, args, reads, writes, "recurrent")
 
 
-def emit_cast(draft: Draft, node: nd.Node) -> None:
-    """Between float32 and stored integers."""
-    assert isinstance(node, nd.Cast)
-    x, y = draft.need_plain(node.inputs[0]), draft.add_plain(node.outputs[0])
-    net = draft.network
-    size = math.prod(net.shapes[node.outputs[0]])
-    kinds = (net.dtype(node.inputs[0]), net.dtype(node.outputs[0]))
-    kernel = cast.cast(size, *kinds, node.shift, draft.target)
-    draft.step(node.name, kernel, (x, y), (x,), (y,), "cast")
-
-
 def emit_view(draft: Draft, node: nd.Node) -> None:
     """A strided copy."""
     assert isinstance(node, nd.View)
     x, y = draft.need_plain(node.inputs[0]), draft.add_plain(node.outputs[0])
     dims = draft.network.shapes[node.outputs[0]]
-    draft.copy(node.name, dims, (x, node.offset, node.strides), (y, 0, contiguous(dims)))
+    if 0 not in dims:
+        draft.copy(node.name, dims, (x, node.offset, node.strides), (y, 0, contiguous(dims)))
 
 
 def emit_join(draft: Draft, node: nd.Node) -> None:
@@ -195,6 +198,63 @@ def emit_join(draft: Draft, node: nd.Node) -> None:
 def emit_reshape(draft: Draft, node: nd.Node) -> None:
     """Another name for the same memory; a copy where the caller owns either side."""
     x, name = draft.need_plain(node.inputs[0]), node.outputs[0]
+def emit_assemble(draft: Draft, node: nd.Node) -> None:
+    """One strided copy per piece."""
+    assert isinstance(node, nd.Assemble)
+    reads = [draft.need_plain(n) for n in node.inputs]
+    y = draft.add_plain(node.outputs[0])
+    for k, p in enumerate(node.pieces):
+        source = (reads[p.source], p.offset, p.strides)
+        draft.copy(f"{node.name}:{k}", p.dims, source, (y, p.to_offset, p.to_strides))
+
+
+def emit_mapped(draft: Draft, node: nd.Node) -> None:
+    """Elements from places to places."""
+    from loadrun.backends.cpu.kernels import typed
+
+    assert isinstance(node, nd.Mapped)
+    net = draft.network
+    reads = [draft.need_plain(n) for n in node.inputs]
+    y = draft.add_plain(node.outputs[0])
+    inputs = [
+        typed.Operand(net.dtype(n), strides)
+        for n, (strides, _) in zip(node.inputs, node.reads, strict=True)
+    ]
+    kind = net.dtype(node.outputs[0])
+    outputs = [typed.Operand(kind, node.strides)] * len(node.exprs)
+    kernel = typed.pointwise(node.dims, inputs, outputs, node.exprs, draft.target)
+    args = [
+        Arg(x, first * typed.STORED[i.dtype].size)
+        for x, i, (_, first) in zip(reads, inputs, node.reads, strict=True)
+    ]
+    args += [Arg(y, first * typed.STORED[kind].size) for first in node.offsets]
+    draft.step(node.name, kernel, args, tuple(dict.fromkeys(reads)), (y,), "elementwise")
+
+
+def emit_fold(draft: Draft, node: nd.Node) -> None:
+    """A reduction of integers."""
+    from loadrun.backends.cpu.kernels import fold
+
+    assert isinstance(node, nd.Fold)
+    x, y = draft.need_plain(node.inputs[0]), draft.add_plain(node.outputs[0])
+    kinds = (draft.network.dtype(node.inputs[0]), draft.network.dtype(node.outputs[0]))
+    how = fold.How(node.mode, *kinds, node.zero, node.shift, node.limits)
+    draft.step(node.name, fold.fold(how, node.sizes, draft.target), (x, y), (x,), (y,), "reduce")
+
+
+def emit_cumulate(draft: Draft, node: nd.Node) -> None:
+    """Running sums."""
+    from loadrun.backends.cpu.kernels import fold
+
+    assert isinstance(node, nd.Cumulate)
+    x, y = draft.need_plain(node.inputs[0]), draft.add_plain(node.outputs[0])
+    kind = draft.network.dtype(node.inputs[0])
+    kernel = fold.cumulate(
+        kind, node.sizes, draft.target, reverse=node.reverse, exclusive=node.exclusive
+    )
+    draft.step(node.name, kernel, (x, y), (x,), (y,), "cumulate")
+
+
     if name not in draft.network.outputs:
         draft.add_alias(name, x)
         return

@@ -18,8 +18,8 @@ from test_conv import RUNNABLE, compare
 
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.draft import contiguous
+from loadrun.backends.cpu.elements import program
 from loadrun.backends.cpu.kernels import deconv
-from loadrun.backends.cpu.kernels.cast import TYPES
 from loadrun.backends.cpu.kernels.conv import ConvSpec
 from loadrun.backends.cpu.kernels.pool import PoolSpec
 from loadrun.backends.cpu.plan import Place, Plan
@@ -42,11 +42,11 @@ def run(net: nd.Network, setting: tuple[str, int, bool, bool]) -> None:
     level, threads, winograd, bands = setting
     target = detect(level)
     options = Options(winograd=winograd, bands=bands)
-    program = Guarded(make_plan(net, target, threads=threads, options=options), target)
+    guarded = Guarded(make_plan(net, target, threads=threads, options=options), target)
     try:
-        compare(program, net, least=0.5)
+        compare(guarded, net, least=0.5)
     finally:
-        program.close()
+        guarded.close()
 
 
 def finished(b: Builder, y: str, action: str) -> nd.Network:
@@ -249,14 +249,13 @@ def test_moves(net: nd.Network, setting: tuple[str, int, bool, bool]) -> None:
 
 @pytest.mark.parametrize("level", RUNNABLE)
 @pytest.mark.parametrize("size", [1, 7, 16, 63, 4097])
-@pytest.mark.parametrize("kind", sorted(TYPES))
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16", "int32"])
 def test_casts_there_and_back(kind: str, size: int, level: str) -> None:
     shift = 0 if kind == "int32" else 5
+    there = program("x", "whole = truncate x", f"r = iadd whole {shift}")
+    back = program("x", f"less = isub x {shift}", "r = to_real less")
     net = nd.Network(
-        (
-            nd.Cast("c", ("x",), ("i",), shift),
-            nd.Cast("d", ("i",), ("y",), shift),
-        ),
+        (nd.Eltwise("c", ("x",), ("i",), there), nd.Eltwise("d", ("i",), ("y",), back)),
         {"x": (size,), "i": (size,), "y": (size,)},
         ("x",),
         ("i", "y"),
@@ -266,12 +265,12 @@ def test_casts_there_and_back(kind: str, size: int, level: str) -> None:
     low, high = max(limits.min, -(2**22)) - shift, min(limits.max, 2**22) - shift
     x = np.random.default_rng(1).integers(low, high + 1, size).astype(np.float32)
     x[0], x[-1] = low, high
-    program = Guarded(make_plan(net, detect(level), threads=2), detect(level))
-    codes, back = program.run([x])
-    program.close()
+    guarded = Guarded(make_plan(net, detect(level), threads=2), detect(level))
+    codes, again = guarded.run([x])
+    guarded.close()
     assert codes.dtype == kind
     np.testing.assert_array_equal(codes.astype(np.int64), x.astype(np.int64) + shift)
-    np.testing.assert_array_equal(back, x)
+    np.testing.assert_array_equal(again, x)
 
 
 # -- the canaries themselves
@@ -289,12 +288,12 @@ def with_buffer(plan: Plan, name: str, **changes: object) -> Plan:
 
 
 def fails_on(plan: Plan, text: str) -> None:
-    program = Guarded(plan, detect())
+    guarded = Guarded(plan, detect())
     try:
         with pytest.raises(AssertionError, match=text):
-            program.run([np.ones((1, 16, 9, 9), np.float32)])
+            guarded.run([np.ones((1, 16, 9, 9), np.float32)])
     finally:
-        program.close()
+        guarded.close()
 
 
 def test_a_store_outside_a_buffer_is_found() -> None:

@@ -14,6 +14,7 @@ _MODULES = (
     "resize",
     "recurrent",
     "index",
+    "typed",
 )
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu import steps_conv
 from loadrun.backends.cpu.expr import Expr, Op, chain, inline, merge_inputs
-from loadrun.backends.cpu.kernels import cast
 from loadrun.backends.cpu.kernels.pool import PoolSpec
 from loadrun.backends.cpu.lower import Lowering, NotApplicable, lowers
 from loadrun.backends.cpu.plan import Array
@@ -224,10 +223,6 @@ def convert(low: Lowering, node: Node, call: Call) -> None:
         _narrow(low, value)
         expr = _join(_quantize(b), _scaled(a))
         low.set_codes(out, _apply(low, node, expr, (low.codes(value),)))
-        return
-    if b.kind is DTypeEnum.Float32 and a.is_integer and a.storage.name in cast.TYPES:
-        y = low.out(out)
-        low.add(nd.Cast(low.label(node), (low.name(value),), (y,)))
         return
     raise NotApplicable(f"from {a.name} to {b.name}")
 

@@ -1,0 +1,107 @@
+"""Rarer float functions: the C library's, lane by lane, and inverse error functions.
+
+Errors against float64 are measured by tests/loadrun/cpu/test_typed.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+from numpy.polynomial import Chebyshev, chebyshev
+
+from loadrun.backends.cpu import emit_math as em
+from loadrun.backends.cpu.emit import Func
+from mgeserial.ops import special
+
+Emitter = Callable[..., str]
+
+_NEAR, _FAR = 5.0, 90.0  # of -log(1 - x*x); float32 numbers y have -log(y * (2 - y)) below 90
+
+
+def _c_function(name: str) -> Emitter:
+    """A function of libm for each lane."""
+
+    def emit(f: Func, *args: str) -> str:
+        f.declares.add(f"declare float @{name}({', '.join(['float'] * len(args))})")
+        out = "poison"
+        for k in range(f.lanes):
+            lanes = [f.op(f"extractelement {f.vt} {a}, i64 {k}") for a in args]
+            one = f.op(f"call float @{name}({', '.join(f'float {v}' for v in lanes)})")
+            out = f.op(f"insertelement {f.vt} {out}, float {one}, i64 {k}")
+        return out
+
+    return emit
+
+
+def _root(f: Func, x: str) -> str:
+    """x**0.5 as a power: of -infinity it is infinity."""
+    root = f.unary("sqrt", f.fadd(x, f.const(0.0)))
+    return f.select(f.fcmp("oeq", x, f.const(-math.inf)), f.const(math.inf), root)
+
+
+def _inverse(x: str, y: str, f: Func) -> str:
+    """Where erf is x, given y = 1 - |x| without rounding; of either sign of x."""
+    one = f.const(1.0)
+    w = f.op(f"fneg {f.vt} {em.log(f, f.fmul(y, f.fadd(one, f.unary('fabs', x))))}")
+    # Polynomials of w near the middle and of its root in the tails, for erfinv(x) / x.
+    near, far = _inverse_series()
+    middle = em.polynomial(f, f.fsub(w, f.const(_NEAR / 2)), near)
+    root = f.unary("sqrt", f.fmax(w, f.const(_NEAR)))
+    center = (math.sqrt(_NEAR) + math.sqrt(_FAR)) / 2
+    tail = em.polynomial(f, f.fsub(root, f.const(center)), far)
+    found = f.fmul(x, f.select(f.fcmp("olt", w, f.const(_NEAR)), middle, tail))
+    edge = f.intrinsic(f.vt, f"llvm.copysign.v{f.lanes}f32", (f.vt, f.const(math.inf)), (f.vt, x))
+    found = f.select(f.fcmp("oeq", y, f.const(0.0)), edge, found)
+    return f.select(f.fcmp("oge", y, f.const(0.0)), found, f.const(math.nan))
+
+
+@functools.cache
+def _inverse_series() -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Powers of w - 5/2, and of sqrt(w) less the middle of its range, that give erfinv(x) / x."""
+
+    def value(w: float) -> float:
+        x = math.sqrt(-math.expm1(-w))
+        return float(special.erfcinv(math.exp(-w) / (1.0 + x))) / x if w else math.sqrt(math.pi) / 2
+
+    def fit(low: float, high: float, degree: int, square: bool) -> tuple[float, ...]:
+        points = (low + high) / 2 + (high - low) / 2 * chebyshev.chebpts1(degree + 1)
+        values = [value(p * p if square else p) for p in points]
+        half = (high - low) / 2
+        series = Chebyshev.fit((points - (low + high) / 2) / half, values, degree, domain=[-1, 1])
+        powers = chebyshev.cheb2poly(series.coef)
+        return tuple(float(c) / half**k for k, c in enumerate(powers))
+
+    tails = fit(math.sqrt(_NEAR), math.sqrt(_FAR), 14, square=True)
+    return fit(0.0, _NEAR, 10, square=False), tails
+
+
+def _erfinv(f: Func, x: str) -> str:
+    return _inverse(x, f.fsub(f.const(1.0), f.unary("fabs", x)), f)
+
+
+def _erfcinv(f: Func, y: str) -> str:
+    one, two = f.const(1.0), f.const(2.0)
+    other = f.select(f.fcmp("ogt", y, one), f.fsub(two, y), y)
+    return _inverse(f.fsub(one, y), other, f)
+
+
+def _linspace(f: Func, first: str, last: str, index: str, count: str) -> str:
+    """first + index * ((last - first) / count) in float64."""
+    vt = f"<{f.lanes} x double>"
+    a, b, k, n = (f.op(f"fpext {f.vt} {v} to {vt}") for v in (first, last, index, count))
+    step = f.op(f"fdiv {vt} {f.op(f'fsub {vt} {b}, {a}')}, {n}")
+    value = f.op(f"fadd {vt} {a}, {f.op(f'fmul {vt} {k}, {step}')}")
+    return f.op(f"fptrunc {vt} {value} to {f.vt}")
+
+
+EMIT: dict[str, Emitter] = {
+    **{k: _c_function(k + "f") for k in ("acos", "asin", "tan", "sinh", "cosh", "erfc", "exp2")},
+    **{k: _c_function(k + "f") for k in ("acosh", "asinh", "atanh", "atan2", "fmod")},
+    "rint": lambda f, x: f.unary("rint", x),
+    "root": _root,
+    "erfinv": _erfinv,
+    "erfcinv": _erfcinv,
+    "linspace": _linspace,
+}
