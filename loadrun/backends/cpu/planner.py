@@ -13,24 +13,24 @@ from loadrun.backends.cpu.draft import Draft, Options
 from loadrun.backends.cpu.plan import Place, Plan, Step
 from loadrun.backends.cpu.target import Target
 
-__all__ = ["Options", "layers", "make_plan", "plan_simplified", "simplify"]
+__all__ = ["Options", "make_plan"]
 
 _EMIT: dict[type[nd.Node], Callable[[Draft, nd.Node], None]] = {
     nd.Assemble: steps_array.emit_assemble,
     nd.ChannelMap: steps_conv.emit_channel_map,
     nd.Conv: steps_conv.emit_conv,
+    nd.Cumulate: steps_array.emit_cumulate,
     nd.Dense: steps_array.emit_dense,
     nd.Eltwise: steps_array.emit_eltwise,
-    nd.Cumulate: steps_array.emit_cumulate,
+    nd.Fold: steps_array.emit_fold,
     nd.GlobalPooling: steps_conv.emit_global_pooling,
     nd.Host: steps_array.emit_host,
-    nd.Fold: steps_array.emit_fold,
     nd.Join: steps_array.emit_join,
     nd.LayerNorm: steps_array.emit_layer_norm,
     nd.Loops: steps_array.emit_loops,
+    nd.Mapped: steps_array.emit_mapped,
     nd.MatMul: steps_array.emit_matmul,
     nd.Pooling: steps_conv.emit_pooling,
-    nd.Mapped: steps_array.emit_mapped,
     nd.Recurrent: steps_array.emit_recurrent,
     nd.Reduce: steps_array.emit_reduce,
     nd.Resample: steps_conv.emit_resample,
@@ -62,7 +62,7 @@ def make_plan(
     for name in draft.network.inputs:
         if name in network.shapes:  # others stay with Python
             draft.add_plain(name, Place.INPUT)
-    bands = _emit_nodes(draft, ranges)
+    bands = _emit_nodes(draft)
     for name in draft.network.outputs:
         steps_array.finish_output(draft, name)
     return Plan(
@@ -83,13 +83,16 @@ def _bandable(draft: Draft, node: nd.Node) -> bool:
     if isinstance(node, nd.Conv) and not isinstance(node, nd.TransposedConv):
         if steps_conv.uses_bytes(draft.target, node):
             return False
-        return steps_conv.default_algorithm(draft, node) in ("direct", "depthwise")
+        return steps_conv.algorithm_of(draft, node) in ("direct", "depthwise")
     return False
 
 
 def _emit_nodes(draft: Draft) -> list[tuple[int, int]]:
     """Emit all nodes in order; returns the ranges of steps that run in bands."""
     net = draft.network
+    ranges: list[tuple[int, int]] = []
+    if draft.options.bands:
+        ranges = banding.find_bands(net, draft.target, functools.partial(_bandable, draft))
     inside = {k: last for first, last in ranges for k in range(first, last)}
     starts = {first for first, _ in ranges}
     bands: list[tuple[int, int]] = []
