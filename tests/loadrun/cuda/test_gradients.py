@@ -95,3 +95,53 @@ def test_group_norm_backward(agrees: Any, name: str, affine: bool) -> None:
 def test_lrn_backward(agrees: Any) -> None:
     feeds = [_normal(2, 7, 3, 4, seed=k) for k in range(3)]
     agrees(_one("LRNBackward", feeds, P.LRN(n=5, k=2.0, alpha=0.01, beta=0.75)), feeds)
+
+
+_FORMATS = {"NCHW": (P.ConvolutionFormat.NCHW, "NCHW"), "NHWC": (P.ConvolutionFormat.NHWC, "NHWC")}
+_CONVS = [
+    {"stride": 1, "pad": 1, "dilate": 1, "groups": 1},
+    {"stride": 2, "pad": 1, "dilate": 1, "groups": 1},
+    {"stride": 2, "pad": 2, "dilate": 2, "groups": 2},
+    {"stride": 1, "pad": 0, "dilate": 1, "groups": 16},
+    {"stride": 1, "pad": 1, "dilate": 1, "groups": 1, "mode": P.ConvolutionV0Mode.CONVOLUTION},
+]
+
+
+def _conv(
+    stride: int = 1, pad: int = 0, dilate: int = 1, groups: int = 1, **more: Any
+) -> tuple[P.Convolution, Array, Array, Array]:
+    """Parameters, images, filter, and gradients of the output."""
+    x = _normal(2, 16, 9, 8)
+    shape = (16, 16, 3, 3) if groups == 1 else (groups, 32 // groups, 16 // groups, 3, 3)
+    w = _normal(*shape, seed=1)
+    sparse = P.ConvolutionV0Sparse.DENSE if groups == 1 else P.ConvolutionV0Sparse.GROUP
+    param = P.Convolution(
+        stride_h=stride, stride_w=stride, pad_h=pad, pad_w=pad, dilate_h=dilate, dilate_w=dilate,
+        sparse=sparse, **more,
+    )  # fmt: skip
+    oh, ow = ((n + 2 * pad - 2 * dilate - 1) // stride + 1 for n in (9, 8))
+    return param, x, w, _normal(2, 16 if groups == 1 else 32, oh, ow, seed=2)
+
+
+@pytest.mark.parametrize("how", _CONVS)
+def test_convolution_backward_filter(agrees: Any, how: dict[str, Any]) -> None:
+    param, x, w, dy = _conv(**how)
+    feeds = [x, dy, w]
+    agrees(_one("ConvolutionBackwardFilter", feeds, param), feeds, rtol=1e-4, atol=1e-4)
+
+
+def test_convolution_backward_filter_with_channels_last(agrees: Any) -> None:
+    param, x, w, dy = _conv(stride=2, pad=1, format=P.ConvolutionFormat.NHWC)
+    feeds = [np.ascontiguousarray(a.transpose(0, 2, 3, 1)) for a in (x, dy, w)]
+    agrees(_one("ConvolutionBackwardFilter", feeds, param), feeds, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_convolution3d_backward_filter(agrees: Any, groups: int) -> None:
+    x, dy = _normal(2, 8, 4, 5, 6), _normal(2, 8, 2, 3, 3, seed=1)
+    w = _normal(8, 8, 3, 3, 3) if groups == 1 else _normal(4, 2, 2, 3, 3, 3)
+    sparse = P.Convolution3DSparse.DENSE if groups == 1 else P.Convolution3DSparse.GROUP
+    strides: dict[str, Any] = {f"stride_{a}": 2 for a in "dhw"} | {f"pad_{a}": 1 for a in "dhw"}
+    param = P.Convolution3D(sparse=sparse, **strides)
+    feeds = [x, dy, w]
+    agrees(_one("Convolution3DBackwardFilter", feeds, param), feeds, rtol=1e-4, atol=1e-4)

@@ -5,9 +5,28 @@ from __future__ import annotations
 import importlib
 
 _MODULES = (
-    "elemwise", "multitype", "fakequant", "moves", "index", "select", "conv", "pool", "matrix",
-    "reduce", "norm", "normgrad", "order", "image", "color", "roi", "recurrent", "random",
-)  # fmt: skip
+    "elemwise",
+    "multitype",
+    "fakequant",
+    "moves",
+    "index",
+    "select",
+    "conv",
+    "convgrad",
+    "pool",
+    "matrix",
+    "reduce",
+    "norm",
+    "normgrad",
+    "order",
+    "image",
+    "color",
+    "roi",
+    "recurrent",
+    "random",
+    "deform",
+    "psroi",
+)
 
 
 def load() -> None:

@@ -6,13 +6,12 @@ import math
 
 from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda.lower import Lowering, NotApplicable, lowers
+from loadrun.backends.cuda.rearranged import RAW
 from mgeserial.dtypes import DTypeEnum
 from mgeserial.ir.graph import Node
 from mgeserial.ir.types import Call
 from mgeserial.ops.indexdesc import read
 from mgeserial.ops.indexing import INDEXING_MULTI_AXIS_VEC, INDEXING_ONE_HOT, INDEXING_SET_ONE_HOT
-
-_RAW = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 
 
 def _check(node: Node) -> nd.Check:
@@ -50,7 +49,7 @@ def take(low: Lowering, node: Node, call: Call) -> None:
     total = math.prod(wanted)
     if total != math.prod(shape[: axes[0]]) * count * inner:
         raise NotApplicable("an unexpected shape")
-    raw = _RAW[call.dtype(0).storage.itemsize]
+    raw = RAW[call.dtype(0).storage.itemsize]
     code, find = "", ""
     tail: list[nd.Param] = []
     for k, (axis, place, dim) in enumerate(zip(axes, places, dims, strict=True)):
@@ -91,7 +90,7 @@ def one_hot(low: Lowering, node: Node, call: Call) -> None:
     axis = int(call.param.axis) % len(shape)
     sets = node.op.name == "IndexingSetOneHot"
     items = math.prod(shape if sets else low.shape(node.outputs[0]))
-    raw = _RAW[call.dtype(0).storage.itemsize]
+    raw = RAW[call.dtype(0).storage.itemsize]
     x, index = low.name(node.inputs[0]), low.name(node.inputs[1])
     more: tuple[nd.Param, ...] = (nd.In(low.name(node.inputs[2])),) if sets else ()
     y = low.out(node.outputs[0])

@@ -11,9 +11,9 @@ import math
 import numpy as np
 
 from loadrun.backends.cuda import nodes as nd
-from loadrun.backends.cuda.expr import Expr
 from loadrun.backends.cuda.lower import Lowering, NotApplicable, lowers
 from loadrun.backends.cuda.plan import Array
+from loadrun.backends.cuda.rearranged import RAW, copied, gathered, view_of
 from mgeserial.dtypes import DTypeEnum
 from mgeserial.errors import MgeError
 from mgeserial.ir.graph import Node, Value
@@ -23,8 +23,6 @@ from mgeserial.ops.registry import OpSpec, by_name
 _MOST = 1 << 31  # elements of a stand-in for views
 _TABLE_MOST = 1 << 26  # elements of a table
 _BASE = 1 << 28  # numbers of elements begin here; below are fills
-_IDENTITY = Expr((), ("i", 0))
-_RAW = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 
 
 def _ops(*names: str) -> list[OpSpec]:
@@ -76,18 +74,15 @@ def views(low: Lowering, node: Node, call: Call) -> None:
         raise NotApplicable("too large")
     stand_in = np.empty(shape, np.int8)  # never touched, so it costs address space only
     results = _try_reference(call, [stand_in, *others])
-    base = stand_in.__array_interface__["data"][0]
     plans: list[tuple[int, tuple[int, ...]]] = []
     for result, dims in zip(results, wanted, strict=True):
-        at = result.__array_interface__["data"][0] - base
-        steps = [(n - 1) * s for n, s in zip(result.shape, result.strides, strict=True)]
-        low_end, high_end = at + sum(s for s in steps if s < 0), at + sum(s for s in steps if s > 0)
         if result.size == 0 and result.shape == dims:
             plans.append((0, ()))
             continue
-        if result.shape != dims or low_end < 0 or high_end >= size:
+        view = view_of(stand_in, result) if result.shape == dims else None
+        if view is None:
             raise NotApplicable("not a view of the input")
-        plans.append((at, tuple(result.strides)))
+        plans.append(view)
     name = low.name(source)
     for value, (at, strides) in zip(node.outputs, plans, strict=True):
         if 0 in low.dims(value):
@@ -105,10 +100,7 @@ def _add_view(
         if all(s == d for s, d, n in zip(strides, dense, shape, strict=True) if n > 1):
             low.alias(node, value, name)
             return
-    access = nd.Access(
-        name, tuple(0 if n == 1 else s for s, n in zip(strides, shape, strict=True)), at
-    )
-    low.add(nd.Pointwise(low.label(node), (low.out(value),), (access,), _IDENTITY))
+    copied(low, node, name, (at, strides), low.out(value))
 
 
 @lowers(*_ops("Concat"))
@@ -122,7 +114,7 @@ def concat(low: Lowering, node: Node, call: Call) -> None:
     axis = int(call.param.axis) % len(shape)
     parts = [v for v in node.inputs if 0 not in low.dims(v)]
     names = [(low.name(v), low.shape(v)) for v in parts]
-    raw = _RAW[target.storage.itemsize]
+    raw = RAW[target.storage.itemsize]
     inner = math.prod(shape[axis + 1 :])
     y = low.out(out)
     at = 0
@@ -173,7 +165,8 @@ def by_table(low: Lowering, node: Node, call: Call) -> None:
         (filled,) = _try_reference(call, fills)
         fill, codes = np.unique(filled.reshape(-1)[table < 0], return_inverse=True)
         table[table < 0] = -1 - codes.reshape(-1)
-    _gather(low, node, out, values, table.astype(np.int32), fill)
+    sources = [(low.name(v), begin, count) for v, begin, count in values]
+    gathered(low, node, low.out(out), sources, table.astype(np.int32), fill)
 
 
 def _data_inputs(low: Lowering, node: Node, call: Call) -> list[int]:
@@ -194,35 +187,3 @@ def _data_inputs(low: Lowering, node: Node, call: Call) -> list[int]:
     if not set(data) <= allowed:
         raise NotApplicable("an index is computed at run time")
     return data
-
-
-def _gather(
-    low: Lowering,
-    node: Node,
-    out: Value,
-    values: list[tuple[Value, int, int]],
-    table: Array,
-    fill: Array,
-) -> None:
-    raw = _RAW[fill.dtype.itemsize]
-    sources, pick = [], ""
-    for k in range(len(values)):
-        sources.append(f"const {raw} *__restrict__ x{k}, int n{k}")
-        last = k == len(values) - 1
-        pick += f"x{k}[m - b{k}]" if last else f"m < b{k} + n{k} ? x{k}[m - b{k}] : "
-    if len(values) > 8:
-        raise NotApplicable("more than eight tensors at once")
-    begins = "".join(f", int b{k}" for k in range(len(values)))
-    params: list[nd.Param] = []
-    for value, _, count in values:
-        params += [nd.In(low.name(value)), count]
-    params += [begin for _, begin, _ in values]
-    params += [nd.In(low.constant(table)), nd.In(low.constant(fill))]
-    y = low.out(out)
-    params += [nd.Out(y), int(table.size)]
-    fields = (("SOURCES", ", ".join(sources) + begins), ("T", raw), ("PICK", pick))
-    low.add(
-        nd.Custom(
-            low.label(node), (y,), "gather", fields, tuple(params), int(table.size), stem="gather"
-        )
-    )

@@ -14,6 +14,7 @@ from loadrun.backends.cuda.emit_pointwise import collapse
 from loadrun.backends.cuda.expr import c_type
 from loadrun.backends.cuda.linked import link, name_of
 from loadrun.backends.cuda.lower import Lowering, NotApplicable, lowers
+from loadrun.backends.cuda.rearranged import RAW
 from mgeserial.dtypes import DTypeEnum
 from mgeserial.errors import MgeError
 from mgeserial.ir.graph import Node, Value
@@ -23,7 +24,6 @@ from mgeserial.ops.indexing import INDEXING_REMAP, INDEXING_REMAP_BACKWARD
 from mgeserial.ops.registry import OpSpec, by_name
 from mgeserial.ops.sorting import ARGSORT_BACKWARD
 
-_RAW = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 _KINDS = {
     "Subtensor": Kind.SCALAR,
     "MultiAxisVec": Kind.VECTORS,
@@ -228,7 +228,7 @@ def _take(low: Lowering, node: Node, chosen: _Selection) -> None:
     out = node.outputs[0]
     if math.prod(chosen.dims) != math.prod(low.shape(out)):
         raise NotApplicable("an unexpected shape")
-    raw = _RAW[low.dtype(x).storage.itemsize]
+    raw = RAW[low.dtype(x).storage.itemsize]
     name = low.name(x)
     y = low.out(out)
     data = f"const {raw} *__restrict__ x, {raw} *__restrict__ y,"
@@ -258,7 +258,7 @@ def _put(
     keys = low.temp((entries,), "int32", "i32")
     _places(low, node, rows, "int *__restrict__ keys,", (nd.Out(keys),), "keys[i] = at;", keys)
     heads, after = link(low, node, keys, entries, total // rows.inner, ordered=add)
-    kind = c_type(dtype) if add else _RAW[dtype.storage.itemsize]
+    kind = c_type(dtype) if add else RAW[dtype.storage.itemsize]
     source = f"const {kind} *__restrict__ x," if base is not None else ""
     given: tuple[nd.Param, ...] = (nd.In(low.name(base)),) if base is not None else ()
     start = "0" if base is None else "widen(x[i])" if add else "x[i]"
