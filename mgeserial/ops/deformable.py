@@ -21,12 +21,20 @@ from mgeserial.ops.rules import need
 from mgeserial.ops.sampling import Border, Points
 from mgeserial.ops.windows import batches
 
+__all__ = [
+    "DEFORMABLE_CONV_BACKWARD_DATA",
+    "DEFORMABLE_CONV_BACKWARD_FILTER",
+    "DEFORMABLE_CONV_FORWARD",
+    "Deformed",
+    "deformed",
+]
+
 _SOURCE = "semantics section 4, checked against MegEngine 1.13.0"
 Float32 = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class _Deformed:
+class Deformed:
     """Geometry: the plain convolution, and the number of groups of channels that move together."""
 
     conv: Geometry
@@ -34,6 +42,7 @@ class _Deformed:
 
     @property
     def taps(self) -> int:
+        """Elements of the kernel."""
         return math.prod(self.conv.window.kernel)
 
     @property
@@ -92,7 +101,7 @@ class _Deformed:
         return apart.transpose(0, 1, 3, 4, 2).reshape(-1, self.channels)
 
 
-def _geometry(call: Call) -> _Deformed:
+def deformed(call: Call) -> Deformed:
     """Geometry of a call whose first inputs are src, filter, offset and mask."""
     param = call.param
     if param.format != P.ConvolutionFormat.NCHW or param.mode.name == "CONVOLUTION":
@@ -118,7 +127,7 @@ def _geometry(call: Call) -> _Deformed:
         f"offset {offset} and mask {mask} must have one number of groups that divides "
         f"{conv.groups * conv.depth} channels",
     )
-    return _Deformed(conv, moving)
+    return Deformed(conv, moving)
 
 
 def _dtypes(call: Call) -> list[DType]:
@@ -129,7 +138,7 @@ def _dtypes(call: Call) -> list[DType]:
 
 
 def _shapes(call: Call) -> list[ShapeLike]:
-    return [_geometry(call).conv.dst_shape]
+    return [deformed(call).conv.dst_shape]
 
 
 def _float32(call: Call, arrays: tuple[Array, ...]) -> list[Float32]:
@@ -137,7 +146,7 @@ def _float32(call: Call, arrays: tuple[Array, ...]) -> list[Float32]:
 
 
 def _reference(call: Call, *arrays: Array) -> Array:
-    shape = _geometry(call)
+    shape = deformed(call)
     conv = shape.conv
     src, flt, offset, mask = _float32(call, arrays)
     matrix = conv.kernel(flt).reshape(conv.groups, conv.outputs, -1)
@@ -150,7 +159,7 @@ def _reference(call: Call, *arrays: Array) -> Array:
     return narrow(result.reshape(conv.dst_shape), call.dtype(0))
 
 
-def _check_diff(call: Call, shape: _Deformed) -> None:
+def _check_diff(call: Call, shape: Deformed) -> None:
     need(
         call.shape(4) == shape.conv.dst_shape,
         f"the gradient has shape {call.shape(4)}, but the convolution has {shape.conv.dst_shape}",
@@ -158,12 +167,12 @@ def _check_diff(call: Call, shape: _Deformed) -> None:
 
 
 def _data_shapes(call: Call) -> list[ShapeLike]:
-    _check_diff(call, _geometry(call))
+    _check_diff(call, deformed(call))
     return [call.shape(0), call.shape(2), call.shape(3)]
 
 
 def _data_reference(call: Call, *arrays: Array) -> tuple[Array, ...]:
-    shape = _geometry(call)
+    shape = deformed(call)
     conv = shape.conv
     src, flt, offset, mask, diff = _float32(call, arrays)
     matrix = conv.kernel(flt).reshape(conv.groups, conv.outputs, -1).swapaxes(1, 2)
@@ -185,12 +194,12 @@ def _data_reference(call: Call, *arrays: Array) -> tuple[Array, ...]:
 
 
 def _filter_shapes(call: Call) -> list[ShapeLike]:
-    _check_diff(call, _geometry(call))
+    _check_diff(call, deformed(call))
     return [call.shape(1)]
 
 
 def _filter_reference(call: Call, *arrays: Array) -> Array:
-    shape = _geometry(call)
+    shape = deformed(call)
     conv = shape.conv
     src, flt, offset, mask, diff = _float32(call, arrays)
     total = np.zeros((conv.groups, conv.outputs, conv.depth * shape.taps), np.float32)

@@ -40,8 +40,10 @@ def product(
     size: tuple[int, int, int],
     expr: Expr,
     extras: tuple[nd.Access, ...] = (),
+    *,
+    batch: int = 1,
 ) -> None:
-    """Add y (m, n) = expr of a (m, k) times b (n, k) turned round, all float32.
+    """Add y (m, n) = expr of a (m, k) times b (n, k) turned round, with float32 sums.
 
     Args:
         low: The lowering.
@@ -51,15 +53,18 @@ def product(
         size: m, k, n.
         expr: What becomes of each sum.
         extras: What else it reads.
+        batch: Number of such products, all tensors one after the other.
     """
     (a, b), (m, k, n) = operands, size
     one = (1, 1, 1)
+    matrix = batch == 1 and len(low.tensors[y].shape) == 2
+    float32 = all(low.tensors[t].ctype == "f32" for t in operands)
     low.add(
         nd.Conv(
-            name, (y,), b, a, 1, 1, m, k, (1, 1, n), (1, 1, n), one, one, (0, 0, 0), one,
+            name, (y,), b, a, 1, batch, m, k, (1, 1, n), (1, 1, n), one, one, (0, 0, 0), one,
             (0, k * n, 1, 0, 0, k), (m * k, k, 1), (0, m * n, n, 0, 0, 1), expr,
-            roles=nd.Roles(0, column=1), label="matmul", extras=extras,
-            gemm=Gemm(1, m, n, k, transpose_b=True),
+            roles=nd.Roles(0, column=1) if matrix else nd.Roles(-9), label="matmul", extras=extras,
+            gemm=Gemm(batch, m, n, k, transpose_b=True) if float32 else None,
         )
     )  # fmt: skip
 
