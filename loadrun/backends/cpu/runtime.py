@@ -14,6 +14,7 @@ import functools
 import os
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,11 @@ from loadrun.backends.cpu.memory import PAGE, Block
 from loadrun.backends.cpu.target import Target
 
 MAX_THREADS = 256
+# Longer than Python needs between two runs; "idle" is promised within 1 ms.
+_IDLE_MS = 0.4
+# Waking a core that has fallen asleep takes 0.05 to 0.3 ms on virtual machines: less than that is
+# not worth a sleep. More keeps a core from whom this program is waiting for, on a busy machine.
+_WAIT_MS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,21 @@ def _native(target: Target, futex: bool) -> llvm.Image:
             found, _ = jit.build({"runtime": text}, target, Cache(None), jobs=1)
             _IMAGES[target, futex] = found
     return found
+
+
+_RATE: list[float] = []
+
+
+def _pauses_per_ms(pause: Any) -> float:
+    """How many pauses of a processor, 40 to 150 cycles each, pass in 1 ms; measured once."""
+    if not _RATE:
+        times = []
+        for _ in range(3):
+            begin = time.perf_counter_ns()
+            pause(1000)
+            times.append(time.perf_counter_ns() - begin)
+        _RATE.append(1e9 / max(min(times), 1000))
+    return _RATE[0]
 
 
 class Team:
@@ -91,9 +112,10 @@ class Team:
         self._launch = c.CFUNCTYPE(
             c.c_int64, c.c_void_p, c.c_int64, c.c_int64, c.c_int64, c.c_void_p
         )(image.address("lr_launch"))
-        self._worker = c.CFUNCTYPE(
-            c.c_int64, c.c_void_p, c.c_int64, c.c_int64, c.c_void_p
-        )(image.address("lr_worker"))
+        self._worker = c.CFUNCTYPE(c.c_int64, c.c_void_p, c.c_int64, c.c_int64, c.c_void_p)(
+            image.address("lr_worker")
+        )
+        self._pause = c.CFUNCTYPE(None, c.c_int64)(image.address("lr_pause"))
         self._stride = -(-scratch // PAGE) * PAGE + PAGE + 256
         self._scratch = Block(self._stride * threads)
         self._write_tables(phases)
@@ -127,9 +149,11 @@ class Team:
         base = self._tables.address
         words = self._tables.array(0, int(offsets[-1])).view(np.int64)
         words[0:3] = base + offsets[1], base + offsets[4], base + offsets[5]
-        words[3:5] = self._shares, width
+        rate = _pauses_per_ms(self._pause)
+        words[3:7] = self._shares, width, int(_IDLE_MS * rate), int(_WAIT_MS * rate)
         p, s, q, b = (offsets[k] // 8 for k in (1, 2, 3, 6))
-        bounds = words[b : b + len(phases) * (self._shares + 1)].reshape(len(phases), -1)
+        bounds = words[b : b + len(phases) * (self._shares + 1)]
+        bounds = bounds.reshape(len(phases), self._shares + 1)
         for chunks, bound in zip(phases, bounds, strict=True):
             bound[:] = np.arange(self._shares + 1) * len(chunks) // self._shares
             words[p : p + 3] = len(chunks), base + 8 * s, base + 8 * b

@@ -2,7 +2,8 @@
 
 A program is data, so this code is the same for every model. Words are i64.
 
-    program:  +0 phases (ptr), +8 counters (ptr), +16 sync (ptr), +24 shares, +32 counter bytes
+    program:  +0 phases (ptr), +8 counters (ptr), +16 sync (ptr), +24 shares, +32 bytes of counters
+              a phase, +40 pauses before an idle worker sleeps, +48 before who waits gives way
     phase:    +0 number of chunks, +8 chunk table (ptr), +16 bounds of shares (ptr); 32 bytes each
     chunk table: number of chunks + 1 pointers into the calls
     call:     +0 function, +8 argument table, +16 begin, +24 end; 32 bytes each
@@ -89,7 +90,8 @@ done:
 """
 
 _RUN = r"""
-define internal void @run(ptr %program, i64 %run, i64 %first, i64 %last, i64 %home, ptr %scratch) nounwind {
+define internal void @run(ptr %program, i64 %run, i64 %first, i64 %last, i64 %home,
+                          ptr %scratch) nounwind {
 entry:
   %phases = load ptr, ptr %program, align 8
   %cpp = getelementptr i8, ptr %program, i64 8
@@ -100,6 +102,8 @@ entry:
   %shares = load i64, ptr %np, align 8
   %wp = getelementptr i8, ptr %program, i64 32
   %width = load i64, ptr %wp, align 8
+  %ap = getelementptr i8, ptr %program, i64 48
+  %waits = load i64, ptr %ap, align 8
   %waiters = getelementptr i8, ptr %sync, i64 192
   %run1 = add i64 %run, 1
   %some = icmp slt i64 %first, %last
@@ -175,7 +179,7 @@ wait:
 again:
   PAUSE
   %s1 = add i64 %s, 1
-  %long = icmp sgt i64 %s1, WAITS
+  %long = icmp sgt i64 %s1, %waits
   br i1 %long, label %give, label %wait
 give:                      ; whoever holds the chunk may need this very core
   GIVE_WAY
@@ -218,6 +222,8 @@ entry:
   %sync = load ptr, ptr %sp, align 8
   %zp = getelementptr i8, ptr %sync, i64 64
   %stop = getelementptr i8, ptr %sync, i64 128
+  %ip = getelementptr i8, ptr %program, i64 40
+  %spins = load i64, ptr %ip, align 8
   br label %loop
 loop:
   %last = phi i64 [ %seen, %entry ], [ %j, %did ], [ %last, %woken ]
@@ -230,7 +236,7 @@ spin:
 again:
   PAUSE
   %s1 = add i64 %s, 1
-  %short = icmp slt i64 %s1, SPINS
+  %short = icmp slt i64 %s1, %spins
   br i1 %short, label %spin, label %sleep
 sleep:                     ; not a yield: on a busy machine each would cost a place in the queue
   SLEEP
@@ -261,6 +267,19 @@ did:
   br label %loop
 leave:
   ret i64 -1
+}
+
+define void @lr_pause(i64 %times) nounwind {
+entry:
+  br label %again
+again:
+  %k = phi i64 [ 0, %entry ], [ %k1, %again ]
+  PAUSE
+  %k1 = add i64 %k, 1
+  %more = icmp slt i64 %k1, %times
+  br i1 %more, label %again, label %done
+done:
+  ret void
 }
 """
 
@@ -299,12 +318,8 @@ _YIELD = r"""%y = call i32 @sched_yield()
 _LEAVE_SLEEP = r"""ret i64 %last"""
 
 
-def source(target: Target, *, futex: bool, spins: int = 6000, waits: int = 1500) -> str:
-    """The module's text. With `futex` idle workers sleep in the kernel (Linux only).
-
-    `spins` pauses (about 100 us) pass before an idle worker sleeps, `waits` before a wait for the
-    end of a phase gives way.
-    """
+def source(target: Target, *, futex: bool) -> str:
+    """The module's text. With `futex` idle workers sleep in the kernel (Linux only)."""
     if target.is_x86:
         pause, declare, number = (
             "call void @llvm.x86.sse2.pause()",
@@ -319,7 +334,6 @@ def source(target: Target, *, futex: bool, spins: int = 6000, waits: int = 1500)
         )
     text = _CHUNK + _RUN
     text = text.replace("PAUSE", pause)
-    text = text.replace("SPINS", str(spins)).replace("WAITS", str(waits))
     text = text.replace("GIVE_WAY", _FUTEX_GIVE if futex else _YIELD)
     text = text.replace("NOTIFY", _FUTEX_NOTIFY if futex else "br label %told")
     text = text.replace("SLEEP", _FUTEX_SLEEP if futex else _LEAVE_SLEEP)

@@ -22,19 +22,20 @@ class Range:
 
 
 def split(units: int, threads: int) -> list[tuple[int, int]]:
-    """Ranges that threads claim: one for one thread, else a multiple of the threads."""
+    """Ranges that threads claim: one for one thread, else the same number in every share.
+
+    Shares (see runtime_ir.py) differ by one unit at most, and so do the ranges of a share.
+    """
     if threads == 1 or units <= 1:
         return [(0, units)]
-    count = min(units, threads * _CHUNKS_PER_THREAD)
-    if count > threads:
-        count -= count % threads
-    # Unequal chunks in the order large, small waste less at the end.
-    low, extra = divmod(units, count)
-    out, at = [], 0
-    for k in range(count):
-        size = low + (1 if k < extra else 0)
-        out.append((at, at + size))
-        at += size
+    if units <= threads:
+        return [(k, k + 1) for k in range(units)]
+    count = min(units // threads, _CHUNKS_PER_THREAD)
+    out = []
+    for share in range(threads):
+        low, high = units * share // threads, units * (share + 1) // threads
+        edges = [low + (high - low) * k // count for k in range(count + 1)]
+        out += list(itertools.pairwise(edges))
     return out
 
 

@@ -14,6 +14,10 @@ from loadrun.backends.cpu.layout import Halo, Image
 from loadrun.backends.cpu.plan import Array, Kernel, Rows
 from loadrun.backends.cpu.target import Target
 
+# Reading what another core has written costs as much as this many times the bytes of weights, which
+# every core holds in its own cache (cores with and without a common last-level cache, Zen 5).
+_WORTH = 4
+
 
 @dataclass(frozen=True, slots=True)
 class ConvSpec:
@@ -264,10 +268,17 @@ class DirectConv:
         used = x.nbytes if s.kh > 1 else x.blocks * x.pixel * grid.rows * grid.cols * s.sh
         heavy = 4 * weight_bytes >= used
         shareable = panels % threads == 0 or panels >= 8 * threads
-        panels_first = (
-            not by_rows and not self.planar and heavy and shareable and used <= 0.65 * t.l2
-        )
-        if panels_first:
+        stream = not by_rows and not self.planar and heavy
+        own = -(-row_tiles // threads)
+        if (
+            stream
+            and grid.images == 1 < threads
+            and weight_bytes < _WORTH * used <= _WORTH * 0.65 * t.l2 * threads
+            and own * threads <= 1.1 * row_tiles
+        ):
+            # Every thread reads all weights, but only inputs that it has written itself.
+            return Choice(nb, width, height, own, False, fetch=True)
+        if stream and shareable and used <= 0.65 * t.l2:
             return Choice(nb, width, height, row_tiles, True, fetch=True)
         chunk = 1 if by_rows else min(4, row_tiles)
         while chunk > 1 and -(-row_tiles // chunk) * grid.images < 4 * threads:

@@ -1,7 +1,7 @@
 """Depthwise convolution: one filter per channel, a vector of channels at a time.
 
-Argument table: 0 input, 1 weights, 2 bias, 3 output, 4 operand. Units are output rows of an image,
-all channel blocks of the row chunk inside, or (channel block, image) pairs for small maps.
+Argument table: 0 input, 1 weights, 2 bias, 3 output, 4 operand. Units are output rows of an image
+with all channel blocks inside, or for small maps channel blocks of an image or of some of its rows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from loadrun.backends.cpu.layout import Image
 from loadrun.backends.cpu.plan import Array, Kernel, Rows
 from loadrun.backends.cpu.target import Target
 
+_SMALL, _TINY = 28 * 28, 10 * 10  # most pixels, for blocks one by one; for all rows on a thread
 _UNROLL = 24  # taps that one tile function may hold; larger filters loop over their rows
 
 
@@ -43,18 +44,23 @@ class DepthwiseConv:
         self.widths = pieces(y.w, 14 if target.registers >= 32 else 6)
         f = common.entry("", target)
         tiles = {w: self._tile(w) for w, _ in self.widths}
-        by_blocks = not by_rows and y.h * y.w <= 28 * 28 and y.n * x.blocks >= threads
-        rows_per_unit = y.h if by_blocks else 1
+        by_blocks = not by_rows and y.h * y.w <= _SMALL and y.n * x.blocks >= threads
         self.rows: Rows | None = None
         if not by_blocks:
             window = (spec.kh - 1) * spec.dh + 1
             self.rows = Rows(y.h, 1, 1, window, spec.sh, spec.ph)
-        units = y.n * (x.blocks if by_blocks else y.h)
+        # Threads that each keep to some rows read what they have written in the step before.
+        shares = min(threads, y.h) if y.n == 1 and y.h * y.w > _TINY else 1
+        height = -(-y.h // shares)
+        shares = -(-y.h // height)
+        units = y.n * (x.blocks * shares if by_blocks else y.h)
         p = [f.load_ptr("%args", k) for k in range(5)]
         with f.loop("%begin", "%end") as unit:
             if by_blocks:
-                image, block = f.div(unit.i, x.blocks), f.mod(unit.i, x.blocks)
-                with f.loop(0, rows_per_unit) as r:
+                strip, block = f.div(unit.i, x.blocks), f.mod(unit.i, x.blocks)
+                image, share = f.div(strip, shares), f.mod(strip, shares)
+                top = f.mul(share, height)
+                with f.loop(top, f.min(f.add(top, height), y.h)) as r:
                     self._row(f, p, tiles, image, block, r.i)
             else:
                 image, row = f.div(unit.i, y.h), f.mod(unit.i, y.h)

@@ -4,9 +4,12 @@ The grid has `images` times `rows` times `cols` output pixels ("pixel" is a row 
 in a product) and, for each of `groups` independent groups, a number of output vectors. Work units
 are (chunk of row tiles) x (panel of `nb` output vectors), in one of two orders:
 
-* rows first ("rows"): neighbouring units share their inputs; for large maps;
+* rows first ("rows"): neighbouring units share their inputs; for large maps, and with one large
+  chunk for each thread where the next operator wants the same rows on the same core;
 * panels first ("panels"): neighbouring units share their weights, which are then read from
-  far memory once; while a tile computes it prefetches its share of the next panel.
+  far memory once.
+
+With large chunks a tile prefetches its share of the next panel while it computes.
 
 Argument table: 0 input, 1 weights, 2 bias, 3 output, 4 operand, 5 taps (i32 byte offsets).
 Weights: [group][panel][tap][depth][nb * lanes], the last panel of a group possibly narrower.
@@ -82,7 +85,7 @@ class Choice:
         height: Rows of a tile (1 unless a tile holds whole rows).
         chunk: Row tiles of a work unit.
         panels_first: Order of the units.
-        fetch: Prefetch the next panel (needs one chunk per image).
+        fetch: Prefetch the next panel; in order of panels it needs one chunk per image.
     """
 
     nb: int
@@ -117,9 +120,13 @@ class Tiled:
         tiles = sum(n for _, n in self.cols) * self.full
         tiles += sum(n for _, n in self._edge_cols())
         self.fetch_lines = 0
-        if c.fetch and self.chunks == 1:
+        if c.fetch and (self.chunks == 1 or not c.panels_first):
             per_tap = g.depth * c.nb * target.vector_bytes
-            self.fetch_lines = -(-per_tap // (micro.LINE * max(tiles * g.images, 1)))
+            # Tiles that go by before the next panel's turn.
+            turn = tiles * g.images if c.panels_first else tiles
+            if self.chunks > 1:
+                turn = sum(n for _, n in self.cols) * c.chunk
+            self.fetch_lines = -(-per_tap // (micro.LINE * max(turn, 1)))
         self._tiles = tiles
         self._micro: dict[tuple[int, int, int, int], str] = {}
         self._functions: list[Func] = []
@@ -182,23 +189,24 @@ class Tiled:
         stop = f.min(high, self.full) if edge else high
         if self.full:
             with f.loop(low, stop) as row:
-                self._row(f, p, row.i, self.cols, self.choice.height, nb, tail)
+                self._row(f, p, row.i, low, self.cols, self.choice.height, nb, tail)
         if edge:
             height = self.rest or 1
             with f.when(f.icmp("sgt", high, self.full)):
-                self._row(f, p, self.full, edge, height, nb, tail)
+                self._row(f, p, self.full, low, edge, height, nb, tail)
 
     def _row(
         self,
         f: Func,
         p: list[str],
         row: Int,
+        low: Int,
         cols: list[tuple[int, int]],
         height: int,
         nb: int,
         tail: int,
     ) -> None:
-        """All tiles of one row tile."""
+        """All tiles of one row tile of a chunk that starts at row tile `low`."""
         g, step = self.grid, self.choice.height
         source = f.gep(p[IN], f.mul(row, g.x.row * step))
         out = f.gep(p[OUT], f.mul(row, g.y.row * step))
@@ -207,7 +215,7 @@ class Tiled:
         following = p[WEIGHTS]
         if self.fetch_lines:
             following = f.gep(following, self.panel_bytes)
-            number = f.mul(row, sum(n for _, n in self.cols) * share)
+            number = f.mul(f.sub(row, low), sum(n for _, n in self.cols) * share)
             following = f.gep(following, number)
         x = done = 0
         for width, count in cols:
