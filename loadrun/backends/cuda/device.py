@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from loadrun.backends.cuda.plan import Array, Gemm, Kernel
+from loadrun.backends.cuda.plan import Array, Convolution, Engine, Gemm, Kernel
 from mgeserial.errors import InputError
 
 __all__ = [
@@ -38,6 +38,7 @@ class Device(Protocol):
 
     Attributes:
         name: For reports.
+        model: What kind of device it is, with the versions that measured times depend on.
         guarded: Whether every buffer is to be allocated on its own, so that accesses out of
             bounds are found.
         emulated: Whether it is no GPU, so that times mean nothing.
@@ -46,6 +47,7 @@ class Device(Protocol):
     """
 
     name: str
+    model: str
     guarded: bool
     emulated: bool
     number: int
@@ -85,12 +87,48 @@ class Device(Protocol):
         """Start a kernel; `args` are scalars with the exact types of its parameters."""
         ...
 
+    @property
+    def library(self) -> bool:
+        """Whether the vendor's products of matrices are there."""
+        ...
+
     def gemm(self, spec: Gemm, a: int, b: int, c: int) -> None:
         """A batch of float32 products of matrices by the vendor's library."""
         ...
 
+    def no_convolutions(self) -> str | None:
+        """Why the vendor's convolutions cannot be used, with the way out; None: they can."""
+        ...
+
+    def engines(self, spec: Convolution) -> tuple[Engine, ...]:
+        """Ways of the vendor's library to compute a convolution, its own favourite first.
+
+        All of them give the same bits in every run. Empty where it cannot compute it.
+        """
+        ...
+
+    def convolve(
+        self, spec: Convolution, engine: Engine, tensors: Sequence[int], workspace: int
+    ) -> None:
+        """A convolution by the vendor's library.
+
+        Args:
+            spec: What.
+            engine: One of its engines.
+            tensors: Addresses of image, filter, bias and addend where there are such, result.
+            workspace: Address of as many bytes as the engine needs; 0 where it needs none.
+
+        Raises:
+            ExecutionError: The library refuses.
+        """
+        ...
+
     def capture(self, work: Any) -> Any | None:
         """Record what `work()` starts as a graph to replay; None where that is not possible."""
+        ...
+
+    def hold(self, nanoseconds: int) -> None:
+        """Keep the stream busy for a while, so that what is started meanwhile runs without gaps."""
         ...
 
     def replay(self, graph: Any) -> None:

@@ -1,25 +1,38 @@
 """A GPU through CuPy: as little as the backend needs, by CuPy's documented interface.
 
-Source: CuPy's reference manual (RawModule, RawKernel, Stream, Event, graphs, pinned memory).
+Source: CuPy's reference manual (RawModule, RawKernel, Stream, Event, graphs, pinned memory) and the
+signatures of CuPy 14.2.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from loadrun.backends.cuda import source
+from loadrun.backends.cuda import cublas, cudnn, source
 from loadrun.backends.cuda.device import check_number
-from loadrun.backends.cuda.plan import Array, Gemm, Kernel
+from loadrun.backends.cuda.plan import Array, Convolution, Engine, Gemm, Kernel
 from mgeserial.errors import ExecutionError
 
 __all__ = ["CupyDevice", "reason_missing"]
 
 _INSTALL = (
     "run `pip install mgeserial[cuda12]` (or cuda13), as fits the driver that nvidia-smi shows"
+)
+# Longest time that `hold` keeps a stream busy, so that nothing seems to hang.
+_LONGEST_HOLD_NS = 50_000_000
+_HOLD = Kernel.of(
+    "hold",
+    """extern "C" __global__ void $NAME(unsigned long long ns) {
+  unsigned long long begin, now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+  do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - begin < ns);
+}
+""",
 )
 
 
@@ -30,12 +43,17 @@ def reason_missing() -> str | None:
     try:
         import cupy
     except Exception as error:  # CuPy raises whatever its missing libraries make it raise
-        return f"CuPy cannot be imported ({error}); {_INSTALL}"
+        return f"CuPy cannot be imported ({_first_line(error)}); {_INSTALL}"
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except Exception as error:
-        return f"no CUDA driver answers ({error}); install NVIDIA's driver"
+        return f"no CUDA driver answers ({_first_line(error)}); install NVIDIA's driver"
     return None if count else "the driver knows no CUDA device"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__
 
 
 class CupyDevice:
@@ -48,83 +66,93 @@ class CupyDevice:
         import cupy
 
         self._cupy = cupy
-        check_number(number, int(cupy.cuda.runtime.getDeviceCount()))
+        runtime = cupy.cuda.runtime
+        check_number(number, int(runtime.getDeviceCount()))
         self.number = number
+        properties = runtime.getDeviceProperties(number)
+        name = properties["name"].decode(errors="replace")
+        major, minor = int(properties["major"]), int(properties["minor"])
+        self.capability: tuple[int, int] | None = (major, minor)
+        self.name = f"{name} (CUDA device {number})"
+        self._release = int(runtime.runtimeGetVersion())
+        self.model = f"{name} sm_{major}{minor} CUDA {self._release}"
         self._device = cupy.cuda.Device(number)
-        properties = cupy.cuda.runtime.getDeviceProperties(number)
-        self.name = f"{properties['name'].decode()} (CUDA device {number})"
-        self.capability: tuple[int, int] | None = (
-            int(properties["major"]), int(properties["minor"]),
-        )  # fmt: skip
-        with self._device:
-            self._stream = cupy.cuda.Stream(non_blocking=True)
         self._memory: dict[int, Any] = {}
-        self._pinned: list[Any] = []
         self._modules: list[Any] = []
-        self._factors = (np.ones(1, np.float32), np.zeros(1, np.float32))
+        self._hold: Any = None
+        self._cublas: cublas.Cublas | None = None
+        self._cudnn: cudnn.Cudnn | None = None
+        self._no_cudnn: str | None = None
+        with self._calls("it has no stream"):
+            self._stream = cupy.cuda.Stream(non_blocking=True)
+
+    @contextlib.contextmanager
+    def _calls(self, what: str) -> Iterator[None]:
+        """Make the device the current one; the driver's errors become ours."""
+        cuda = self._cupy.cuda
+        failures = (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError)
+        try:
+            with self._device:
+                yield
+        except (*failures, cuda.memory.OutOfMemoryError) as error:
+            raise ExecutionError(f"{self.name}: {what}: {_first_line(error)}") from error
 
     # -- memory
     def allocate(self, nbytes: int, name: str = "") -> int:
         """A block of its own, outside of CuPy's pool."""
-        with self._device:
-            try:
-                block = self._cupy.cuda.Memory(max(1, nbytes))
-            except self._cupy.cuda.runtime.CUDARuntimeError as error:
-                raise ExecutionError(
-                    f"the device has no {nbytes} bytes for {name}: {error}"
-                ) from error
+        with self._calls(f"no {nbytes} bytes for {name or 'a buffer'}"):
+            block = self._cupy.cuda.Memory(max(1, nbytes))
         self._memory[int(block.ptr)] = block
         return int(block.ptr)
 
     def free(self, address: int) -> None:
         """Give a block back."""
-        self._memory.pop(address)
+        del self._memory[address]
 
     def host(self, shape: Sequence[int], dtype: str) -> Array:
-        """An array in pinned memory."""
+        """An array in pinned memory, which lives as long as the array."""
         count = int(np.prod(tuple(shape), dtype=np.int64))
         size = count * np.dtype(dtype).itemsize
-        with self._device:
+        with self._calls(f"no {size} bytes of pinned memory"):
             block = self._cupy.cuda.alloc_pinned_memory(max(1, size))
-        self._pinned.append(block)
         return np.frombuffer(block, dtype, count).reshape(tuple(shape))
 
     def upload(self, address: int, array: Array) -> None:
         """Start a copy to the device."""
-        runtime = self._cupy.cuda.runtime
-        with self._device:
-            runtime.memcpyAsync(
-                address,
-                array.ctypes.data,
-                array.nbytes,
-                runtime.memcpyHostToDevice,
-                self._stream.ptr,
-            )
+        self._copy(address, array.ctypes.data, array.nbytes, "memcpyHostToDevice")
 
     def download(self, array: Array, address: int) -> None:
         """Start a copy from the device."""
+        self._copy(array.ctypes.data, address, array.nbytes, "memcpyDeviceToHost")
+
+    def _copy(self, to: int, source_: int, nbytes: int, kind: str) -> None:
+        if not nbytes:
+            return
         runtime = self._cupy.cuda.runtime
-        with self._device:
-            runtime.memcpyAsync(
-                array.ctypes.data,
-                address,
-                array.nbytes,
-                runtime.memcpyDeviceToHost,
-                self._stream.ptr,
-            )
+        with self._calls("a copy failed"):
+            runtime.memcpyAsync(to, source_, nbytes, getattr(runtime, kind), self._stream.ptr)
 
     # -- code
     def build(self, kernels: Sequence[Kernel]) -> dict[str, Any]:
-        """Compile one module by NVRTC; CuPy keeps it in its cache on disk."""
+        """Compile one module by NVRTC; CuPy keeps it in its cache on disk.
+
+        Raises:
+            ExecutionError: NVRTC is missing, or refuses a kernel.
+        """
         if not kernels:
             return {}
         text = "\n".join([source.prelude(), *(k.source for k in kernels)])
-        with self._device:
-            module = self._cupy.RawModule(code=text, options=source.OPTIONS, backend="nvrtc")
-            try:
+        compile_error = self._cupy.cuda.compiler.CompileException
+        try:
+            with self._calls("the kernels cannot be loaded"):
+                module = self._cupy.RawModule(code=text, options=source.OPTIONS, backend="nvrtc")
                 found = {k.name: module.get_function(k.name) for k in kernels}
-            except self._cupy.cuda.compiler.CompileException as error:
-                raise ExecutionError(f"NVRTC refuses a kernel: {error}") from error
+        except compile_error as error:
+            raise ExecutionError(f"NVRTC refuses a kernel: {str(error)[:2000]}") from error
+        except (ImportError, OSError, RuntimeError) as error:  # as CuPy says that NVRTC is missing
+            raise ExecutionError(
+                f"NVRTC cannot be used: {_first_line(error)}", hint=_INSTALL
+            ) from error
         self._modules.append(module)
         return found
 
@@ -136,66 +164,111 @@ class CupyDevice:
         args: Sequence[np.generic],
     ) -> None:
         """Start a kernel."""
-        with self._device, self._stream:
+        with self._calls("a kernel cannot be started"), self._stream:
             function(grid, (block, 1, 1), tuple(args))
 
-    def gemm(self, spec: Gemm, a: int, b: int, c: int) -> None:
-        """cuBLAS: row-major C = A B is column-major C' = B' A'; it makes no temporary arrays."""
-        from cupy.cuda import cublas
+    # -- libraries
+    @property
+    def library(self) -> bool:
+        """Whether cuBLAS is installed."""
+        return cublas.find_library(self._release // 1000) is not None
 
-        (m, n, k), count = (spec.m, spec.n, spec.k), spec.batch
-        op = (cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T)
-        lda, ldb = m if spec.transpose_a else k, k if spec.transpose_b else n
-        one, zero = (x.ctypes.data for x in self._factors)
-        with self._device, self._stream:
-            handle = self._cupy.cuda.device.get_cublas_handle()
-            cublas.sgemmStridedBatched(
-                handle, op[spec.transpose_b], op[spec.transpose_a], n, m, k, one,
-                b, ldb, k * n, a, lda, m * k, zero, c, n, m * n, count,
-            )  # fmt: skip
+    def gemm(self, spec: Gemm, a: int, b: int, c: int) -> None:
+        """cuBLAS."""
+        with self._calls(str(spec)):
+            if self._cublas is None:
+                library = cublas.find_library(self._release // 1000)
+                if library is None:
+                    raise ExecutionError("cuBLAS is not installed", hint=_INSTALL)
+                space = self.allocate(cublas.WORKSPACE_BYTES, "cuBLAS")
+                self._cublas = cublas.Cublas(library, int(self._stream.ptr), space)
+            self._cublas.gemm(spec, a, b, c)
+
+    def no_convolutions(self) -> str | None:
+        """Why cuDNN cannot be used; it is tried once."""
+        if self._cudnn is None and self._no_cudnn is None:
+            self._no_cudnn = cudnn.reason_missing()
+            if self._no_cudnn is None:
+                try:
+                    with self._calls("cuDNN"):
+                        self._cudnn = cudnn.Cudnn(int(self._stream.ptr))
+                except ExecutionError as error:
+                    self._no_cudnn = error.message
+        return self._no_cudnn
+
+    def engines(self, spec: Convolution) -> tuple[Engine, ...]:
+        """cuDNN's engines."""
+        if self.no_convolutions() is not None or self._cudnn is None:
+            return ()
+        with self._calls("cuDNN"):
+            return self._cudnn.engines(spec)
+
+    def convolve(
+        self, spec: Convolution, engine: Engine, tensors: Sequence[int], workspace: int
+    ) -> None:
+        """cuDNN."""
+        reason = self.no_convolutions()
+        if self._cudnn is None:
+            raise ExecutionError(f"cuDNN cannot be used: {reason}")
+        with self._calls(str(spec)):
+            self._cudnn.convolve(spec, engine, tensors, workspace)
 
     # -- the stream
     def capture(self, work: Callable[[], None]) -> Any | None:
         """Record what `work` starts; None where something in it cannot be recorded."""
         with self._device, self._stream:
-            self._stream.begin_capture()
             try:
+                self._stream.begin_capture()
                 work()
-            except Exception:
-                # The capture must be ended before anything else can use the stream.
-                try:
-                    self._stream.end_capture()
-                except Exception:
-                    self._stream = self._cupy.cuda.Stream(non_blocking=True)
+                return self._stream.end_capture()
+            except Exception:  # CuPy, CUDA and the libraries refuse in ways of their own
+                self._stop_capture()
                 return None
-            return self._stream.end_capture()
+
+    def _stop_capture(self) -> None:
+        """End a capture that went wrong, before anything else can use the stream."""
+        with contextlib.suppress(Exception):
+            if self._stream.is_capturing():
+                self._stream.end_capture()
 
     def replay(self, graph: Any) -> None:
         """Start a recorded graph."""
-        with self._device:
+        with self._calls("a graph cannot be started"):
             graph.launch(self._stream)
+
+    def hold(self, nanoseconds: int) -> None:
+        """A kernel that waits, 50 ms at most."""
+        if nanoseconds <= 0:
+            return
+        if self._hold is None:
+            self._hold = self.build([_HOLD])[_HOLD.name]
+        self.launch(self._hold, (1, 1, 1), 32, [np.uint64(min(nanoseconds, _LONGEST_HOLD_NS))])
 
     def event(self) -> Any:
         """Record an event."""
-        with self._device:
+        with self._calls("an event"):
             event = self._cupy.cuda.Event()
             event.record(self._stream)
         return event
 
     def elapsed_ns(self, first: Any, second: Any) -> int:
         """Time between two events, ns."""
-        return int(self._cupy.cuda.get_elapsed_time(first, second) * 1e6)
+        with self._calls("times"):
+            return int(self._cupy.cuda.get_elapsed_time(first, second) * 1e6)
 
     def synchronize(self) -> None:
         """Wait for the stream."""
-        try:
+        with self._calls("it failed"):
             self._stream.synchronize()
-        except self._cupy.cuda.runtime.CUDARuntimeError as error:
-            raise ExecutionError(f"the device failed: {error}") from error
 
     def close(self) -> None:
-        """Free everything, once nothing runs any more."""
-        self._stream.synchronize()
+        """Free everything, once nothing runs any more. Safe after a failure, and to call twice."""
+        with contextlib.suppress(ExecutionError):
+            self.synchronize()
+        for library in (self._cublas, self._cudnn):
+            with contextlib.suppress(Exception), self._device:
+                if library is not None:
+                    library.close()
+        self._cublas = self._cudnn = None
         self._modules.clear()
         self._memory.clear()
-        self._pinned.clear()

@@ -26,7 +26,8 @@ import numpy as np
 
 from loadrun.backends.cuda import source
 from loadrun.backends.cuda.device import check_number
-from loadrun.backends.cuda.plan import Array, Gemm, Kernel
+from loadrun.backends.cuda.numpy_library import convolve, matrix_product
+from loadrun.backends.cuda.plan import Array, Convolution, Engine, Gemm, Kernel
 from mgeserial.errors import ExecutionError
 
 __all__ = ["EmulatedDevice", "compiler", "folder"]
@@ -153,6 +154,8 @@ class EmulatedDevice:
     """
 
     emulated = True
+    library = True
+    model = "emulated"
 
     def __init__(
         self,
@@ -245,15 +248,30 @@ class EmulatedDevice:
 
     def gemm(self, spec: Gemm, a: int, b: int, c: int) -> None:
         """Numpy's product."""
-        left = self._matrix(a, spec.batch, spec.m, spec.k, spec.transpose_a)
-        right = self._matrix(b, spec.batch, spec.k, spec.n, spec.transpose_b)
-        self.upload(c, np.ascontiguousarray(np.matmul(left, right)))
+        self.upload(c, matrix_product(spec, self._within, a, b))
 
-    def _matrix(self, address: int, batch: int, rows: int, columns: int, turned: bool) -> Array:
-        flat = _bytes(address, 4 * batch * rows * columns).view(np.float32)
-        if turned:
-            return flat.reshape(batch, columns, rows).swapaxes(1, 2)
-        return flat.reshape(batch, rows, columns)
+    def no_convolutions(self) -> str | None:
+        """They are always there."""
+        return None
+
+    def engines(self, spec: Convolution) -> tuple[Engine, ...]:
+        """Numpy's sums; the second asks for a workspace and fills it."""
+        return (Engine("numpy"), Engine("numpy-workspace", 1000))
+
+    def convolve(
+        self, spec: Convolution, engine: Engine, tensors: Sequence[int], workspace: int
+    ) -> None:
+        """Numpy's sums."""
+        if engine.workspace:
+            self._within(workspace, engine.workspace)[...] = _POISON
+        convolve(spec, self._within, tensors)
+
+    def _within(self, address: int, nbytes: int) -> Array:
+        """Bytes of one block: a library does not reach further either."""
+        for memory in self._memory.values():
+            if memory.address <= address and address + nbytes <= memory.address + memory.nbytes:
+                return _bytes(address, nbytes)
+        raise ExecutionError(f"a library reaches out of a buffer{self._near(address)}")
 
     # -- the stream: everything is done when it is asked for
     def capture(self, work: Callable[[], None]) -> Any:
@@ -265,6 +283,9 @@ class EmulatedDevice:
     def replay(self, graph: Any) -> None:
         """Run the recorded calls."""
         graph.run()
+
+    def hold(self, nanoseconds: int) -> None:
+        """Nothing waits."""
 
     def event(self) -> int:
         """The time now, ns."""
@@ -292,7 +313,7 @@ class _Recorder:
 
     def record(self, work: Callable[[], None]) -> None:
         device = self._device
-        launch, gemm = device.launch, device.gemm
+        launch, gemm, convolve = device.launch, device.gemm, device.convolve
 
         def refuse(*_: Any) -> None:
             raise ExecutionError("a copy from or to the host cannot be part of a graph")
@@ -300,6 +321,7 @@ class _Recorder:
         patched: dict[str, Any] = {
             "launch": lambda *a: self._calls.append((launch, a)),
             "gemm": lambda *a: self._calls.append((gemm, a)),
+            "convolve": lambda *a: self._calls.append((convolve, a)),
             "upload": refuse,
             "download": refuse,
             "synchronize": refuse,

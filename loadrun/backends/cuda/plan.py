@@ -26,7 +26,10 @@ __all__ = [
     "Arg",
     "Array",
     "Buffer",
+    "Convolution",
+    "Convolve",
     "Decision",
+    "Engine",
     "Gemm",
     "Host",
     "Kernel",
@@ -163,10 +166,12 @@ class Gemm:
     k: int
     transpose_a: bool = False
     transpose_b: bool = False
+    tf32: bool = False
 
     def __str__(self) -> str:
         turned = "nt"[self.transpose_a] + "nt"[self.transpose_b]
-        return f"gemm_{turned} {self.batch}x{self.m}x{self.n}x{self.k}"
+        rounded = " tf32" if self.tf32 else ""
+        return f"gemm_{turned} {self.batch}x{self.m}x{self.n}x{self.k}{rounded}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +184,81 @@ class Library:
     writes: tuple[str]
 
 
+# Sizes and strides of a tensor, in elements.
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution and what follows it, for the vendor's library of convolutions.
+
+    Attributes:
+        dtype: Of all tensors: float32 or float16; sums are float32.
+        x, y: Image and result, each (sizes, strides) of image, channel, [depth,] row, column.
+        w: Filter: of output channel, channel of the group, [depth,] row, column.
+        stride, pad, dilate: Of the window, along each spatial dimension.
+        bias: Whether a number for each channel is added.
+        addend: Strides of a tensor of y's sizes that is added next; empty: none.
+        activation: Of the sum: relu, relu6, sigmoid, tanh or silu; empty: none.
+        tf32: Whether float32 factors may be rounded to TF32.
+    """
+
+    dtype: str
+    x: Layout
+    w: Layout
+    y: Layout
+    stride: tuple[int, ...]
+    pad: tuple[int, ...]
+    dilate: tuple[int, ...]
+    bias: bool = False
+    addend: tuple[int, ...] = ()
+    activation: str = ""
+    tf32: bool = False
+
+    @property
+    def groups(self) -> int:
+        """Groups of channels."""
+        return self.x[0][1] // self.w[0][1]
+
+    def __str__(self) -> str:
+        """Sizes, and what follows the sums."""
+        shapes = " * ".join("x".join(map(str, t[0])) for t in (self.x, self.w))
+        more = ["bias"] * self.bias + ["addend"] * bool(self.addend) + [self.activation]
+        return " ".join(["conv", shapes, *filter(None, more), *["tf32"] * self.tf32])
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One of the library's ways to compute a convolution.
+
+    Attributes:
+        name: The library's name for it.
+        workspace: Bytes of scratch memory that it needs.
+    """
+
+    name: str
+    workspace: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Convolve:
+    """A convolution by the vendor's library.
+
+    Attributes:
+        name: Unique; the operators it stands for.
+        spec: What.
+        engine: How.
+        reads: Image, filter, then bias and addend where there are such.
+        writes: The result, then the workspace where one is needed.
+    """
+
+    name: str
+    spec: Convolution
+    engine: Engine
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """Reference code between device steps: arrays are copied down and results up."""
@@ -189,7 +269,7 @@ class Host:
     writes: tuple[str, ...]
 
 
-Step = Launch | Library | Host
+Step = Launch | Library | Convolve | Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +335,8 @@ def describe(step: Step) -> str:
         return f"reference code {flow}"
     if isinstance(step, Library):
         return f"{step.gemm} {flow}"
+    if isinstance(step, Convolve):
+        return f"{step.spec} by {step.engine.name} {flow}"
     grid = "x".join(map(str, step.grid))
     scalars = " ".join(str(a) for a in step.args if not isinstance(a, Pointer))
     stem = step.kernel.name.rpartition("_")[0]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from loadrun.backends.cuda.device import Device
 from loadrun.backends.cuda.plan import (
     STATUS,
     Array,
+    Convolve,
     Host,
     Launch,
     Library,
@@ -53,13 +55,19 @@ class Program:
 
     Args:
         plan: What to run.
-        device: Where; the program closes it.
+        device: Where.
         record: Replay segments as graphs from the third run on.
+        owner: Whether the program closes the device when it is closed, or gives back its own memory
+            alone.
     """
 
-    def __init__(self, plan: Plan, device: Device, *, record: bool = True) -> None:
+    def __init__(
+        self, plan: Plan, device: Device, *, record: bool = True, owner: bool = True
+    ) -> None:
         self.plan = plan
         self.device = device
+        self._owner = owner
+        self._blocks: list[int] = []
         self.offsets: dict[str, int] = {}
         self.times = Times()
         self.notes: list[str] = []
@@ -83,7 +91,17 @@ class Program:
         self._segments = segments(plan)
         self._graphs: dict[int, object] = {}
 
+    @property
+    def graphs(self) -> int:
+        """Number of stretches that are replayed as a graph by now."""
+        return len(self._graphs)
+
     # -- memory
+    def _allocate(self, nbytes: int, name: str) -> int:
+        address = self.device.allocate(nbytes, name)
+        self._blocks.append(address)
+        return address
+
     def _on_device(self, name: str) -> bool:
         return self.plan.buffers[name].place is not Place.HOST
 
@@ -94,11 +112,11 @@ class Program:
         lives = lifetimes(plan)
         if device.guarded:
             for life in lives:
-                self._addresses[life.name] = device.allocate(life.nbytes, life.name)
+                self._addresses[life.name] = self._allocate(life.nbytes, life.name)
                 total += life.nbytes
         elif lives:
             arena = plan_arena(lives, align=_ALIGN)
-            base = device.allocate(arena.nbytes, "the arena")
+            base = self._allocate(arena.nbytes, "the arena")
             total = arena.nbytes
             self.offsets = arena.offsets
             for name, offset in arena.offsets.items():
@@ -106,7 +124,7 @@ class Program:
         for buffer in plan.buffers.values():
             own = buffer.place in (Place.INPUT, Place.OUTPUT, Place.STATUS)
             if own and not buffer.alias and buffer.name not in self._addresses:
-                self._addresses[buffer.name] = device.allocate(buffer.nbytes, buffer.name)
+                self._addresses[buffer.name] = self._allocate(buffer.nbytes, buffer.name)
                 total += buffer.nbytes
         return total
 
@@ -116,13 +134,13 @@ class Program:
         sizes = {n: max(1, a.nbytes) for n, a in plan.consts.items()}
         if device.guarded:
             for name, size in sizes.items():
-                self._addresses[name] = device.allocate(size, name)
+                self._addresses[name] = self._allocate(size, name)
         elif sizes:
             places, top = {}, 0
             for name, size in sizes.items():
                 places[name] = top
                 top += -(-size // _ALIGN) * _ALIGN
-            base = device.allocate(top, "the constants")
+            base = self._allocate(top, "the constants")
             for name, place in places.items():
                 self._addresses[name] = base + place
         for name, array in plan.consts.items():
@@ -150,17 +168,23 @@ class Program:
         if isinstance(step, Library):
             a, b = (self._address(n) for n in step.reads)
             return (step.gemm, a, b, self._address(step.writes[0]))
+        if isinstance(step, Convolve):
+            result, *more = (self._address(n) for n in step.writes)
+            tensors = (*(self._address(n) for n in step.reads), result)
+            return (step.spec, step.engine, tensors, more[0] if more else 0)
         return None
 
     def _start(self, begin: int, end: int) -> None:
         """Start the device steps of a segment."""
         for k in range(begin, end):
-            call = self._calls[k]
+            call, step = self._calls[k], self.plan.steps[k]
             assert call is not None
-            if isinstance(self.plan.steps[k], Launch):
+            if isinstance(step, Launch):
                 self.device.launch(*call)  # type: ignore[arg-type]
-            else:
+            elif isinstance(step, Library):
                 self.device.gemm(*call)  # type: ignore[arg-type]
+            else:
+                self.device.convolve(*call)  # type: ignore[arg-type]
 
     def _segment(self, number: int, begin: int, end: int) -> None:
         """Start a segment, from its graph once there is one.
@@ -260,17 +284,25 @@ class Program:
         return results
 
     def _start_all(self) -> None:
+        for number, steps in self._stretches():
+            if number is None:
+                self._run_host(self._host_step(steps.start))
+            else:
+                self._segment(number, steps.start, steps.stop)
+
+    def _stretches(self) -> Iterator[tuple[int | None, range]]:
+        """Steps in order: segments of the device with their number, steps of the host with None."""
         at = 0
         for number, (begin, end) in enumerate(self._segments):
-            self._hosts(at, begin)
-            self._segment(number, begin, end)
+            yield from ((None, range(k, k + 1)) for k in range(at, begin))
+            yield number, range(begin, end)
             at = end
-        self._hosts(at, len(self.plan.steps))
+        yield from ((None, range(k, k + 1)) for k in range(at, len(self.plan.steps)))
 
-    def _hosts(self, begin: int, end: int) -> None:
-        for step in self.plan.steps[begin:end]:
-            assert isinstance(step, Host)
-            self._run_host(step)
+    def _host_step(self, k: int) -> Host:
+        step = self.plan.steps[k]
+        assert isinstance(step, Host)
+        return step
 
     def _result(self, name: str) -> Array:
         if name in self._pinned:
@@ -279,28 +311,64 @@ class Program:
         return self._fetch(name)
 
     def profile(self, feeds: Sequence[Array], repeat: int) -> list[list[tuple[int, int]]]:
-        """Run step by step with an event round each: for each step (start, duration) in ns."""
+        """Run step by step with events between: for each step (start, duration) in ns.
+
+        The device is kept busy until a stretch is started whole, since otherwise short kernels
+        would seem to take as long as the host takes to start the next.
+        """
         spans: list[list[tuple[int, int]]] = [[] for _ in self.plan.steps]
-        for _ in range(repeat):
-            self.run(feeds)
-            first = self.device.event()
-            marks = []
-            for k, step in enumerate(self.plan.steps):
-                begin = self.device.event()
-                if isinstance(step, Host):
-                    self._run_host(step)
-                else:
-                    self._start(k, k + 1)
-                marks.append((begin, self.device.event()))
-            self.device.synchronize()
-            for k, (begin, end) in enumerate(marks):
-                elapsed = self.device.elapsed_ns
-                spans[k].append((elapsed(first, begin), elapsed(begin, end)))
+        self.run(feeds)
+        holds = [0] * len(self._segments)
+        for turn in range(repeat + 1):
+            found, holds = self._timed_pass(holds)
+            if turn:  # the first pass shows how long the host takes
+                for step, span in zip(spans, found, strict=True):
+                    step.append(span)
         return spans
+
+    def _timed_pass(self, holds: Sequence[int]) -> tuple[list[tuple[int, int]], list[int]]:
+        """One run: spans of the steps without the time that the device was held, and next holds."""
+        device = self.device
+        first = last = device.event()
+        marks: list[tuple[Any, Any]] = []
+        pauses: list[tuple[int, Any, Any]] = []  # before which step, from when to when
+        spent: list[int] = []
+        for number, steps in self._stretches():
+            begin = time.perf_counter_ns()
+            if number is None:
+                self._run_host(self._host_step(steps.start))
+            else:
+                before = last
+                device.hold(holds[number])
+                last = device.event()
+                pauses.append((steps.start, before, last))
+            for k in steps:
+                if number is not None:
+                    self._start(k, k + 1)
+                after = device.event()
+                marks.append((last, after))
+                last = after
+            if number is not None:
+                spent.append(time.perf_counter_ns() - begin)
+        device.synchronize()
+        elapsed, paused = device.elapsed_ns, 0
+        waits = {step: elapsed(a, b) for step, a, b in pauses}
+        spans = []
+        for k, (start, end) in enumerate(marks):
+            paused += waits.get(k, 0)
+            spans.append((max(0, elapsed(first, start) - paused), elapsed(start, end)))
+        return spans, [ns + ns // 4 for ns in spent]
 
     def close(self) -> None:
         """Free everything. Safe to call twice."""
-        if not self._closed:
-            self._closed = True
-            self._graphs.clear()
+        if self._closed:
+            return
+        self._closed = True
+        self._graphs.clear()
+        if self._owner:
             self.device.close()
+            return
+        self.device.synchronize()
+        for address in self._blocks:
+            self.device.free(address)
+        self._blocks.clear()
