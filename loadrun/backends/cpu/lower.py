@@ -27,6 +27,7 @@ from loadrun.backends.folding import fold, is_known
 from loadrun.backends.reference import run_node
 from loadrun.backends.rulebook import NotApplicable, Rule, Rulebook
 from mgeserial.dtypes import DType, DTypeEnum
+from mgeserial.errors import MgeError
 from mgeserial.ir.copying import reachable
 from mgeserial.ir.graph import Graph, Node, Value
 from mgeserial.ir.inference import Inference, call_of
@@ -68,6 +69,13 @@ _MOVES = frozenset(
     }
 )
 _HALF_OPERATORS = _MOVES | {
+    "Resize",
+    "Resize3D",
+    "WarpAffine",
+    "WarpPerspective",
+    "Remap",
+    "ROIAlign",
+    "ROIPooling",
     "IncrSubtensor",
     "IndexingIncrMultiAxisVec",
     "IncrMeshIndexing",
@@ -158,12 +166,23 @@ class Lowering:
         Raises:
             NotApplicable: It is not known ahead of the run, or has no elements.
         """
+        known = self.dims(value)
+        if 0 in known:
+            raise NotApplicable("a tensor has no elements")
+        return known
+
+    def dims(self, value: Value) -> Shape:
+        """As `shape`, of tensors without elements, too: those are known ahead of the run."""
         known = self.inference.types[value]
         if not known.is_static:
             raise NotApplicable("a shape is known only at run time")
-        if 0 in known.dims:
-            raise NotApplicable("a tensor has no elements")
         return known.dims
+
+    def keep_empty(self, value: Value) -> None:
+        """Note a value that has no elements as known."""
+        known = self.inference.types[value]
+        if known.is_static and 0 in known.dims:
+            self.keep(value, np.empty(known.dims, known.dtype.storage))
 
     def is_float32(self, *values: Value) -> bool:
         """Whether all values are float32, or pass for it."""
@@ -421,12 +440,16 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
     fallback: Counter[str] = Counter()
     reasons: dict[str, None] = {}
     inputs = tuple(low.out(v) if v.node in live else "" for v in graph.inputs)
+    for value in graph.inputs:
+        low.keep_empty(value)
     for node in graph.nodes:
         if node not in live or node.op.name == _INPUT:
             continue
         call = call_of(node, inference)
-        if is_known(low, node) or fold(low, node, call):
+        if is_known(low, node) or fold(low, node, call) or _is_empty(low, node, call):
             continue
+        for value in node.outputs:
+            low.keep_empty(value)
         candidates = table.get(node.op.name, [])
         if any(low.is_half(v) for v in (*node.inputs, *node.outputs)):
             reason = _apply_half(low, candidates, node, call)
@@ -450,6 +473,26 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
     known |= {name: value.display_name for value, (name, _) in low._packed.items()}
     why = tuple(reasons)
     return Lowered(network, inputs, outputs, dict(fallback), why, low.labels, known, checks)
+
+
+def _is_empty(low: Lowering, node: Node, call: Call) -> bool:
+    """Whether all results are without elements, and the reference code has nothing against it."""
+    types = [low.inference.types[v] for v in (*node.inputs, *node.outputs)]
+    given = types[: len(node.inputs)]
+    results = types[len(node.inputs) :]
+    if not node.op.is_pure or not node.inputs or not all(t.is_static for t in types):
+        return False
+    if not results or any(0 not in t.dims for t in results):
+        return False
+    arrays = [np.broadcast_to(np.zeros((), t.dtype.storage), t.dims) for t in given]
+    known = [low.array(v) for v in node.inputs]
+    try:
+        run_node(node, call, [a if k is None else k for a, k in zip(arrays, known, strict=True)])
+    except MgeError:
+        return False
+    for value in node.outputs:
+        low.keep_empty(value)
+    return True
 
 
 def _apply(

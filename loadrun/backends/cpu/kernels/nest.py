@@ -510,6 +510,30 @@ class Nest:
         """Run `body` over positions 0..count-1."""
         self.by_lanes(0, count, body, count % self.lanes)
 
+    def folded(
+        self, count: int, start: Sequence[Num], body: Callable[[Lanes, list[Num]], list[Num]]
+    ) -> list[Num]:
+        """What `body` makes of wide numbers over positions 0..count-1, from `start` on.
+
+        The rest repeats the last position, so `body` must not mind meeting one twice.
+        """
+        whole = count // self.lanes * self.lanes
+        values = [self.splat(s) for s in start]
+        if whole:
+            with self.loop(0, whole, values, step=self.lanes) as turn:
+                turn.next = body(Lanes(turn.i, self.ramp(turn.i)), turn.v)
+            values = turn.out
+        if whole < count:
+            at = self.minimum(self.ramp(whole), count - 1)
+            first = Num(self, whole, "i64")
+            mask = self.f.first_lanes(count - whole)
+            values = body(Lanes(first, at, mask), values)
+        return values
+
+    def scratch(self, offset: int, dtype: str) -> Tensor:
+        """The calling thread's own memory from a byte offset on, with any content."""
+        return Tensor(self, self.f.gep("%scratch", offset), dtype)
+
     def chunked(
         self,
         total: int,

@@ -14,7 +14,14 @@ _MODULES = (
     "resize",
     "recurrent",
     "index",
+    "order",
+    "image",
+    "roi",
     "typed",
+    "reduce",
+    "control",
+    "color",
+    "fill",
 )
 
 

@@ -1,0 +1,208 @@
+"""Regions (image, x0, y0, x1, y1) of images brought to a fixed size.
+
+Argument table: x (n, c, h, w), regions (m, 5), y (m, c, oh, ow), index of the same shape, status.
+Units: regions and rows of bins. Lanes are channels, so that a bin has one shape for all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadrun.backends.cpu.kernels.nest import Lanes, Nest, Num, Tensor
+from loadrun.backends.cpu.plan import Kernel
+from loadrun.backends.cpu.target import Target
+
+_FAR = float(1 << 30)
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """Sizes of images (n, c, h, w), number of regions, bins (oh, ow) and the coordinates' scale."""
+
+    images: tuple[int, int, int, int]
+    count: int
+    out: tuple[int, int]
+    scale: float
+    maximum: bool
+    offset: float = 0.0
+    samples: tuple[int, int] = (1, 1)
+
+
+class _Bins:
+    """What both operators share: units, images, and results of all channels of a bin."""
+
+    def __init__(self, how: Regions, target: Target) -> None:
+        self.how = how
+        self.nest = Nest(("float32", "float32", "float32", "int32", "int32"), target)
+        self.x, self.regions, self.y, self.index, self.status = self.nest.arrays
+
+    def image(self, region: Tensor, unit: Num) -> Tensor:
+        """The region's image; one that does not exist marks the unit."""
+        nest, (n, c, h, w) = self.nest, self.how.images
+        which = region[0]
+        # Cut towards zero: what is above -1 is image 0.
+        good = (which > -1.0) & (which < float(n))
+        self.status.put(unit, 0)
+        with nest.when(~good):
+            self.status.put(unit, 1)
+        return self.x.move(nest.select(good, which, 0.0).whole() * (c * h * w))
+
+    def place(self, p: Lanes, bin_: Num, unit: Num) -> Num:
+        """Where the results of a bin of the unit's row go, for channels `p`."""
+        _, c, _, _ = self.how.images
+        oh, ow = self.how.out
+        first = unit // oh * (c * oh * ow) + unit % oh * ow + bin_
+        return p.at * (oh * ow) + first
+
+    def put(self, p: Lanes, at: Num, value: Num, index: Num) -> None:
+        """Results of the channels `p`."""
+        self.y.scatter(at, value, p)
+        self.index.scatter(at, index, p)
+
+
+def roi_align(how: Regions, target: Target) -> Kernel:
+    """Average or maximum of bilinear samples of each bin; zero outside of the image."""
+    bins = _Bins(how, target)
+    nest, (_, c, h, w) = bins.nest, how.images
+    (ph, pw), (sh, sw) = how.out, how.samples
+
+    def taps(low: Num, step: Num, bin_: Num, sample: Num, count: int, size: int) -> list[_Tap]:
+        inner = (sample.to("float") + 0.5) / float(count)
+        at = (low + bin_.to("float") * step) + inner * step
+        return _taps(nest, at, size)
+
+    with nest.each_unit(how.count * ph) as unit:
+        region, row = bins.regions.move(unit // ph * 5), unit % ph
+        plane = bins.image(region, unit)
+        x0, y0, x1, y1 = (region[k] * how.scale - how.offset for k in range(1, 5))
+        zero = nest.number(0.0, "float")
+        step_y = nest.select(y1 - y0 < 0.0, zero, y1 - y0) / float(ph)
+        step_x = nest.select(x1 - x0 < 0.0, zero, x1 - x0) / float(pw)
+        with nest.loop(0, pw) as column:
+
+            def channels(p: Lanes) -> None:
+                start = [nest.splat(nest.number(0.0, "double")), _least(nest), _index(nest, 0)]
+                with nest.loop(0, sh, start) as s:
+                    rows = taps(y0, step_y, row, s.i, sh, h)
+                    with nest.loop(0, sw, s.v) as t:
+                        columns = taps(x0, step_x, column.i, t.i, sw, w)
+                        value = _bilinear(nest, plane, p, rows, columns, (h, w))
+                        total, best, at = t.v
+                        better = ((value > best) | value.is_nan()) & ~best.is_nan()
+                        t.next = [
+                            total + value.to("double"),
+                            nest.select(better, value, best),
+                            nest.select(better, s.i * sw + t.i, at),
+                        ]
+                    s.next = t.out
+                total, best, at = s.out
+                where = bins.place(p, column.i, unit)
+                if how.maximum:
+                    bins.put(p, where, best, at)
+                else:
+                    mean = (total / float(sh * sw)).to("float")
+                    bins.put(p, where, mean, _index(nest, 0))
+
+            nest.lines(c, channels)
+    return nest.finish(f"roi_align_{'max' if how.maximum else 'mean'}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tap:
+    """A pixel of an axis and its weight, both uniform; `inside` says whether it exists."""
+
+    at: Num
+    weight: Num
+    inside: Num
+
+
+def _taps(nest: Nest, position: Num, size: int) -> list[_Tap]:
+    low = nest.unary("floor", position)
+    far = position - low
+    found = []
+    for k, weight in enumerate((1.0 - far, far)):
+        pixel = low + float(k)
+        inside = (pixel >= 0.0) & (pixel < float(size))
+        found.append(_Tap(nest.select(inside, pixel, 0.0).whole(), weight, inside))
+    return found
+
+
+def _bilinear(
+    nest: Nest,
+    plane: Tensor,
+    p: Lanes,
+    rows: list[_Tap],
+    columns: list[_Tap],
+    size: tuple[int, int],
+) -> Num:
+    """The sample of all channels of `p` at one position."""
+    total: Num | None = None
+    for row in rows:
+        for column in columns:
+            at = p.at * (size[0] * size[1]) + (row.at * size[1] + column.at)
+            value = nest.select(nest.splat(row.inside & column.inside), plane[at], 0.0)
+            part = value * (row.weight * column.weight)
+            total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def _least(nest: Nest) -> Num:
+    return nest.splat(nest.number(float("-inf"), "float"))
+
+
+def _index(nest: Nest, value: int) -> Num:
+    return nest.splat(nest.number(value, "i32"))
+
+
+def roi_pooling(how: Regions, target: Target) -> Kernel:
+    """Largest value of the pixels of each bin with its position, or their mean; empty: 0 and -1."""
+    bins = _Bins(how, target)
+    nest, (_, c, h, w) = bins.nest, how.images
+    oh, ow = how.out
+    with nest.each_unit(how.count * oh) as unit:
+        region, row = bins.regions.move(unit // oh * 5), unit % oh
+        plane = bins.image(region, unit)
+        x0, y0, x1, y1 = (region[k] * how.scale for k in range(1, 5))
+        top, bottom = _span(nest, y0, y1, row, oh, h)
+        with nest.loop(0, ow) as column:
+            left, right = _span(nest, x0, x1, column.i, ow, w)
+
+            def channels(p: Lanes, left: Num = left, right: Num = right) -> None:
+                start = [nest.splat(nest.number(0.0, "double")), _least(nest), _index(nest, -1)]
+                base = p.at * (h * w)
+                with nest.loop(top, bottom, start) as i:
+                    with nest.loop(left, right, i.v) as j:
+                        total, best, at = j.v
+                        pixel = i.i * w + j.i
+                        value = plane[base + pixel]
+                        better = value > best
+                        j.next = [
+                            total + value.to("double"),
+                            nest.select(better, value, best),
+                            nest.select(better, pixel, at),
+                        ]
+                    i.next = j.out
+                total, best, at = i.out
+                where = bins.place(p, column.i, unit)
+                if how.maximum:
+                    bins.put(p, where, nest.select(at < 0, 0.0, best), at)
+                    return
+                sides = (nest.maximum(v, 0) for v in (bottom - top, right - left))
+                count = nest.maximum(next(sides) * next(sides), 1)
+                mean = (total / count.to("double")).to("float")
+                bins.put(p, where, mean, _index(nest, -1))
+
+            nest.lines(c, channels)
+    return nest.finish(f"roi_pooling_{'max' if how.maximum else 'mean'}")
+
+
+def _span(nest: Nest, low: Num, high: Num, bin_: Num, bins: int, size: int) -> tuple[Num, Num]:
+    """First and end pixel of a bin of a region along one axis, within the image."""
+    first, last = (nest.clamp(nest.round_away(v), -_FAR, _FAR).whole() for v in (low, high))
+    length = nest.maximum(last - first + 1, 1).to("float")
+    step = length / float(bins)
+    place = bin_.to("float")
+    start = nest.unary("floor", place * step).whole() + first
+    end = nest.unary("ceil", (place + 1.0) * step).whole() + first
+    return nest.clamp(start, 0, size), nest.clamp(end, 0, size)
