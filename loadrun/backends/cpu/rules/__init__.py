@@ -18,10 +18,6 @@ _MODULES = (
     "image",
     "roi",
     "typed",
-    "reduce",
-    "control",
-    "color",
-    "fill",
 )
 
 
