@@ -17,7 +17,12 @@ _MODULES = (
     "order",
     "image",
     "roi",
+    "move",
     "typed",
+    "reduce",
+    "control",
+    "color",
+    "fill",
 )
 
 

@@ -16,7 +16,7 @@ from mgeserial.ops.activation import SOFTMAX
 from mgeserial.ops.norm import BATCH_NORM, LAYER_NORM
 from mgeserial.ops.reduce import REDUCE
 
-_REDUCE = {
+REDUCE_MODES = {
     P.ReduceMode.SUM: "sum",
     P.ReduceMode.SUM_SQR: "sum_sqr",
     P.ReduceMode.PRODUCT: "product",
@@ -85,7 +85,7 @@ def reduce(low: Lowering, node: Node, call: Call) -> None:
     if len(out) < len(shape):
         out = (1,) * (len(shape) - len(out)) + out
     axes = [k for k, (a, b) in enumerate(zip(shape, out, strict=True)) if a != b]
-    mode = _REDUCE[p.mode]
+    mode = REDUCE_MODES[p.mode]
     if not axes:
         raise NotApplicable("nothing is reduced")
     first, last = axes[0], axes[-1] + 1

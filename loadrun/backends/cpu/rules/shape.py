@@ -30,7 +30,7 @@ def views(low: Lowering, node: Node, call: Call) -> None:
     source = node.inputs[0]
     shape = low.shape(source)
     others = [low.need_array(v, "an operand") for v in node.inputs[1:]]
-    wanted = [low.shape(v) for v in node.outputs]
+    wanted = [low.dims(v) for v in node.outputs]
     size = math.prod(shape)
     if size > _MOST:
         raise NotApplicable("too large")
@@ -41,11 +41,13 @@ def views(low: Lowering, node: Node, call: Call) -> None:
     for result, dims in zip(results, wanted, strict=True):
         at = result.__array_interface__["data"][0] - base
         last = sum((n - 1) * s for n, s in zip(result.shape, result.strides, strict=True) if s > 0)
-        if result.shape != dims or not at >= 0 or at + last >= size:
+        if result.shape != dims or (0 not in dims and (not at >= 0 or at + last >= size)):
             raise NotApplicable("not a view of the input")
         plans.append((at, tuple(result.strides)))
     name = low.name(source)
     for value, (at, strides) in zip(node.outputs, plans, strict=True):
+        if 0 in low.dims(value):
+            continue  # known already
         _add_view(low, node, value, name, at, strides)
 
 
@@ -106,11 +108,12 @@ def concat(low: Lowering, node: Node, call: Call) -> None:
     shape = low.shape(node.outputs[0])
     axis = int(call.param.axis)
     axis += len(shape) if axis < 0 else 0
-    shapes = [low.shape(v) for v in node.inputs]
-    names = tuple(low.name(v) for v in node.inputs)
+    values = [v for v in node.inputs if 0 not in low.dims(v)]
+    shapes = [low.shape(v) for v in values]
+    names = tuple(low.name(v) for v in values)
     y = low.out(node.outputs[0])
     image = len(shape) == 4 and axis == 1 and shape[2] * shape[3] > 1 and shape[1] <= MOST_CHANNELS
-    if image and low.is_float32(*node.inputs):
+    if image and low.is_float32(*values):
         channels = tuple((k, c) for k, s in enumerate(shapes) for c in range(s[1]))
         low.add(nd.ChannelMap(low.label(node), names, (y,), channels))
     else:
