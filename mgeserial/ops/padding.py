@@ -13,10 +13,12 @@ from mgeserial.ops.operands import MAX_RANK
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
 from mgeserial.ops.rules import dtype_of, need
 
+__all__ = ["offsets", "origins"]
+
 _MODE = P.PaddingPaddingMode
 
 
-def _offsets(call: Call, rank: int) -> list[tuple[int, int]]:
+def offsets(call: Call, rank: int) -> list[tuple[int, int]]:
     """(front, back) of each axis in elements."""
     param = call.param
     pairs = [
@@ -32,7 +34,7 @@ def _offsets(call: Call, rank: int) -> list[tuple[int, int]]:
 
 
 def _padded_shape(call: Call, shape: tuple[int, ...]) -> tuple[int, ...]:
-    pairs = _offsets(call, len(shape))
+    pairs = offsets(call, len(shape))
     need(call.param.padding_mode.is_known, f"padding mode {call.param.padding_mode} is not known")
     if call.param.padding_mode == _MODE.REFLECT:
         for axis, (n, pair) in enumerate(zip(shape, pairs, strict=True)):
@@ -50,7 +52,7 @@ def _padding_shapes(call: Call) -> list[ShapeLike]:
     return [_padded_shape(call, call.shape(0))]
 
 
-def _origins(call: Call, size: int, pair: tuple[int, int]) -> npt.NDArray[np.intp]:
+def origins(call: Call, size: int, pair: tuple[int, int]) -> npt.NDArray[np.intp]:
     """For each position of a padded axis the position it copies."""
     position = np.arange(-pair[0], size + pair[1])
     if call.param.padding_mode == _MODE.REPLICATE:
@@ -64,7 +66,7 @@ def _inner(shape: tuple[int, ...], pairs: list[tuple[int, int]]) -> tuple[slice,
 
 
 def _padding(call: Call, x: Array) -> Array:
-    pairs, shape = _offsets(call, x.ndim), _padded_shape(call, x.shape)
+    pairs, shape = offsets(call, x.ndim), _padded_shape(call, x.shape)
     if 0 in shape:
         return np.empty(shape, x.dtype)
     if call.param.padding_mode == _MODE.CONSTANT:
@@ -77,7 +79,7 @@ def _padding(call: Call, x: Array) -> Array:
         return y
     for axis, pair in enumerate(pairs):
         if any(pair):
-            x = x.take(_origins(call, x.shape[axis], pair), axis=axis)
+            x = x.take(origins(call, x.shape[axis], pair), axis=axis)
     return x
 
 
@@ -88,7 +90,7 @@ def _padding_backward_shapes(call: Call) -> list[ShapeLike]:
 
 
 def _padding_backward(call: Call, diff: Array, source: Array) -> Array:
-    pairs = _offsets(call, diff.ndim)
+    pairs = offsets(call, diff.ndim)
     if call.param.padding_mode == _MODE.CONSTANT:
         return diff[_inner(source.shape, pairs)]
     dtype = call.dtype(0)
@@ -100,7 +102,7 @@ def _padding_backward(call: Call, diff: Array, source: Array) -> Array:
             size = source.shape[axis]
             moved = np.moveaxis(total, axis, 0)
             sums = np.zeros((size, *moved.shape[1:]), moved.dtype)
-            np.add.at(sums, _origins(call, size, pair), moved)
+            np.add.at(sums, origins(call, size, pair), moved)
             total = np.moveaxis(sums, 0, axis)
     return narrow(total, dtype)
 

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loadrun.session import Session
 from mgeserial import params as P
 from mgeserial.author import GraphBuilder
+from mgeserial.errors import ExecutionError
 from mgeserial.ir.graph import Graph
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -145,3 +147,132 @@ def test_convolution3d_backward_filter(agrees: Any, groups: int) -> None:
     param = P.Convolution3D(sparse=sparse, **strides)
     feeds = [x, dy, w]
     agrees(_one("Convolution3DBackwardFilter", feeds, param), feeds, rtol=1e-4, atol=1e-4)
+
+
+_POOL_MODES = [
+    P.PoolingV0Mode.MAX_,
+    P.PoolingV0Mode.AVERAGE,
+    P.PoolingV0Mode.AVERAGE_COUNT_EXCLUDE_PADDING,
+]
+
+
+@pytest.mark.parametrize("mode", _POOL_MODES)
+@pytest.mark.parametrize("last", [False, True])
+def test_pooling_backward(agrees: Any, mode: P.PoolingV0Mode, last: bool) -> None:
+    x = np.round(_normal(2, 3, 9, 8) * 2)  # equal values share the gradient
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-np.inf), (3, 4), (2, 3)
+    )[:, :, ::2, ::3]
+    y = windows.max((-1, -2)).astype(np.float32)
+    dy = _normal(*y.shape, seed=1)
+    feeds = [x, y, dy]
+    fmt = P.ConvolutionFormat.NCHW
+    if last:
+        feeds = [np.ascontiguousarray(a.transpose(0, 2, 3, 1)) for a in feeds]
+        fmt = P.ConvolutionFormat.NHWC
+    param = P.Pooling(
+        mode=mode, format=fmt, window_h=3, window_w=4, stride_h=2, stride_w=3, pad_h=1, pad_w=1
+    )
+    agrees(_one("PoolingBackward", feeds, param), feeds)
+
+
+@pytest.mark.parametrize("size", [(5, 13), (11, 4)])
+def test_resize_backward(agrees: Any, size: tuple[int, int]) -> None:
+    for interpolation in (
+        P.WarpPerspectiveV1InterpolationMode.LINEAR,
+        P.WarpPerspectiveV1InterpolationMode.NEAREST,
+        P.WarpPerspectiveV1InterpolationMode.CUBIC,
+    ):
+        feeds = [_normal(2, 3, *size), _normal(2, 3, 7, 8)]
+        param = P.Resize(imode=interpolation, format=P.ConvolutionFormat.NCHW)
+        agrees(_one("ResizeBackward", feeds, param), feeds)
+
+
+@pytest.mark.parametrize("mode", ["CONSTANT", "REFLECT", "REPLICATE"])
+def test_padding_backward(agrees: Any, mode: str) -> None:
+    feeds = [_normal(2, 4, 10, 8), _normal(2, 4, 6, 8)]
+    sides: dict[str, Any] = {"front_offset_dim2": 3, "back_offset_dim2": 1}
+    feeds[0] = _normal(2, 7, 10, 8)
+    sides |= {"front_offset_dim1": 1, "back_offset_dim1": 2}
+    param = P.Padding(padding_mode=P.PaddingPaddingMode[mode], **sides)
+    agrees(_one("PaddingBackward", feeds, param), feeds)
+
+
+_BORDERS = ["REPLICATE", "REFLECT", "REFLECT_101", "WRAP", "CONSTANT"]
+
+
+@pytest.mark.parametrize("border", _BORDERS)
+@pytest.mark.parametrize("nearest", [False, True])
+@pytest.mark.parametrize("last", [False, True])
+def test_remap_backward(agrees: Any, border: str, nearest: bool, last: bool) -> None:
+    x, where = _normal(2, 3, 6, 7), _normal(2, 5, 4, 2, seed=1) * 4 + 2
+    dy = _normal(2, 3, 5, 4, seed=2)
+    fmt = P.ConvolutionFormat.NCHW
+    if last:
+        x, dy = (np.ascontiguousarray(a.transpose(0, 2, 3, 1)) for a in (x, dy))
+        fmt = P.ConvolutionFormat.NHWC
+    modes = P.WarpPerspectiveV1InterpolationMode
+    param = P.Remap(
+        imode=modes.NEAREST if nearest else modes.LINEAR, format=fmt, scalar=0.5,
+        border_type=P.WarpPerspectiveV1BorderMode[border],
+    )  # fmt: skip
+    feeds = [where, dy, x]
+    agrees(_one("RemapBackwardData", feeds, param), feeds, repeat=2)
+    feeds = [x, where, dy]
+    agrees(_one("RemapBackwardMat", feeds, param), feeds)
+
+
+@pytest.mark.parametrize("border", _BORDERS)
+@pytest.mark.parametrize("indexed", [False, True])
+def test_warp_perspective_backward(agrees: Any, border: str, indexed: bool) -> None:
+    count = 4 if indexed else 2
+    x, dy = _normal(2, 3, 6, 7), _normal(count, 3, 5, 9, seed=1)
+    matrix = np.tile(np.eye(3, dtype=np.float32), (count, 1, 1))
+    matrix += _normal(count, 3, 3, seed=2) * np.float32(0.02)
+    matrix[:, :2, 2] += 1.5
+    index = [np.array([1, 0, 1, 1], np.int32)] if indexed else []
+    param = P.WarpPerspective(
+        bmode=P.WarpPerspectiveV1BorderMode[border], border_val=0.25,
+        format=P.ConvolutionFormat.NCHW,
+    )  # fmt: skip
+    feeds = [matrix, *index, dy, x]
+    agrees(_one("WarpPerspectiveBackwardData", feeds, param), feeds, rtol=1e-4, atol=1e-4)
+    feeds = [x, matrix, *index, dy]
+    agrees(_one("WarpPerspectiveBackwardMat", feeds, param), feeds, rtol=1e-4, atol=1e-3)
+
+
+_REGIONS = np.array(
+    [[0, 1, 2, 9, 11], [1, -3, -2, 4.5, 6], [1, 5, 5, 30, 40], [0, 8, 8, 3, 2], [1, 2, 2, 2, 2]],
+    np.float32,
+)
+
+
+@pytest.mark.parametrize("mode", ["AVERAGE", "MAX_"])
+def test_roi_backward(agrees: Any, mode: str) -> None:
+    x, dy = _normal(2, 3, 12, 13), _normal(5, 3, 3, 2, seed=1)
+    random = np.random.default_rng(2)
+    align = P.ROIAlign(
+        mode=P.ROIAlignV0Mode[mode], pooled_height=3, pooled_width=2, sample_height=2,
+        sample_width=3, spatial_scale=0.75, offset=0.25,
+    )  # fmt: skip
+    feeds = [dy, x, _REGIONS, random.integers(0, 6, dy.shape).astype(np.int32)]
+    agrees(_one("ROIAlignBackward", feeds, align), feeds, repeat=2)
+    pool = P.ROIPooling(mode=P.ROIPoolingMode[mode], scale=0.75)
+    feeds[3] = random.integers(-1, 12 * 13, dy.shape).astype(np.int32)
+    agrees(_one("ROIPoolingBackward", feeds, pool), feeds)
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("wrong", ["region", "index"])
+def test_roi_pooling_backward_notices_what_is_outside(wrong: str) -> None:
+    regions = _REGIONS[:2].copy()
+    index = np.zeros((2, 1, 2, 2), np.int32)
+    if wrong == "region":
+        regions[1, 0] = 2
+    else:
+        index[1, 0, 1, 1] = 25
+    feeds = [_normal(2, 1, 2, 2), _normal(2, 1, 5, 5), regions, index]
+    graph = _one("ROIPoolingBackward", feeds, P.ROIPooling(mode=P.ROIPoolingMode.MAX_))
+    text = "asks for no image" if wrong == "region" else "outside the image"
+    with Session(graph, "cuda") as session, pytest.raises(ExecutionError, match=text):
+        session.run(feeds)

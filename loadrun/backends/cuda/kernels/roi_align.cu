@@ -1,4 +1,5 @@
 // Samples of regions (image, x0, y0, x1, y1), averaged or the largest; one bin a thread.
+$HELPERS
 extern "C" __global__ void __launch_bounds__(256)
 $NAME(const $XT *__restrict__ x, const $RT *__restrict__ regions, $XT *__restrict__ y,
       int *__restrict__ index, int *__restrict__ status, int slot, int items, int images, int C,
@@ -7,9 +8,7 @@ $NAME(const $XT *__restrict__ x, const $RT *__restrict__ regions, $XT *__restric
   if (i >= items) return;
   int q = i / PW, bx = i - q * PW, r = q / PH, by = q - r * PH, m = r / C, c = r - m * C;
   const $RT *region = regions + m * 5;
-  float which = widen(region[0]);
-  int image = which >= 0.f && which < (float)images ? (int)which : -1;
-  if (which > -1.f && which < 0.f) image = 0;
+  int image = roi_image_$NAME(widen(region[0]), images);
   if (image < 0) {
     *status = slot;
     image = 0;

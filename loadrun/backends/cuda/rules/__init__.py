@@ -20,12 +20,15 @@ _MODULES = (
     "normgrad",
     "order",
     "image",
+    "imagegrad",
     "color",
     "roi",
     "recurrent",
     "random",
     "deform",
     "psroi",
+    "local",
+    "neighbours",
 )
 
 

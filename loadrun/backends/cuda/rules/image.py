@@ -22,7 +22,9 @@ from mgeserial.ops.resize import RESIZE, RESIZE3_D
 from mgeserial.ops.subpixel import Mode
 from mgeserial.ops.warp import REMAP, WARP_AFFINE, WARP_PERSPECTIVE, roles
 
-_BORDERS = {
+__all__ = ["BORDERS", "MAP", "PERSPECTIVE", "element", "nest"]
+
+BORDERS = {
     P.WarpPerspectiveV1BorderMode.REPLICATE: 0,
     P.WarpPerspectiveV1BorderMode.REFLECT: 1,
     P.WarpPerspectiveV1BorderMode.REFLECT_101: 2,
@@ -48,7 +50,7 @@ def element(value: str, dtype: DType) -> str:
     return f"saturate(roundf({value}), {least}, {high})"
 
 
-def _nest(layout: Layout, shape: Shape) -> tuple[int, int, int]:
+def nest(layout: Layout, shape: Shape) -> tuple[int, int, int]:
     """Sizes before the height, between height and width, and after the width."""
     return (
         math.prod(shape[: layout.h]),
@@ -166,7 +168,7 @@ def resize(low: Lowering, node: Node, call: Call) -> None:
         rows, columns = (makers[mode](o, n) for o, n in zip(out, size, strict=True))
         code = _CROSSED if mode == Mode.LINEAR else _MIXED
         how = {"rows": rows, "columns": columns, "code": code, "result": element("total", dtype)}
-    outer, middle, inner = _nest(layout, shape)
+    outer, middle, inner = nest(layout, shape)
     x = low.name(node.inputs[0])
     y = low.out(node.outputs[0])
     _resample(low, node, x, y, (outer, size[0], middle, size[1], inner, *out), **how)
@@ -199,7 +201,7 @@ _AFFINE = """  const $MT *mm = matrix + m * 6;
   float px = (widen(mm[0]) * fx_ + widen(mm[1]) * fy_) + widen(mm[2]);
   float py = (widen(mm[3]) * fx_ + widen(mm[4]) * fy_) + widen(mm[5]);
   px = px / 1.f, py = py / 1.f;"""
-_PERSPECTIVE = """  const $MT *mm = matrix + m * 9;
+PERSPECTIVE = """  const $MT *mm = matrix + m * 9;
   float fx_ = (float)ox, fy_ = (float)oy;
   float under = (widen(mm[6]) * fx_ + widen(mm[7]) * fy_) + widen(mm[8]);
   float px = ((widen(mm[0]) * fx_ + widen(mm[1]) * fy_) + widen(mm[2])) / under;
@@ -217,7 +219,7 @@ _PERSPECTIVE_STEPS = """  const $MT *mm = matrix + m * 9;
   double cx = ((double)widen(mm[0]) * dx + (double)widen(mm[1]) * dy) + (double)widen(mm[2]);
   double cy = ((double)widen(mm[3]) * dx + (double)widen(mm[4]) * dy) + (double)widen(mm[5]);
   int px = whole_$NAME(rint(cx * scale)), py = whole_$NAME(rint(cy * scale));"""
-_MAP = """  const $MT *mm = matrix + (((i64)m * OH + oy) * OW + ox) * 2;
+MAP = """  const $MT *mm = matrix + (((i64)m * OH + oy) * OW + ox) * 2;
   float px = widen(mm[0]), py = widen(mm[1]);"""
 
 
@@ -234,12 +236,12 @@ def _launch_warp(
     extra: tuple[tuple[str, str], ...] = (),
     index: str | None = None,
 ) -> None:
-    if border not in _BORDERS:
+    if border not in BORDERS:
         raise NotApplicable(f"border mode {border}")
     x, matrix = names
     shape, wanted = low.tensors[x].shape, low.shape(node.outputs[0])
     (h, w), (oh, ow) = layout.size(shape), layout.size(wanted)
-    outer, middle, inner = _nest(layout, shape)
+    outer, middle, inner = nest(layout, shape)
     code, params = "", []
     if index is not None:
         code += f"const {low.tensors[index].ctype} *__restrict__ which, "
@@ -251,14 +253,15 @@ def _launch_warp(
     body = source.text(sampler)
     every = {
         "XT": low.tensors[x].ctype, "MT": low.tensors[matrix].ctype, "YT": low.tensors[y].ctype,
-        "EXTRA": code, "IMAGE": "(int)which[m]" if index is not None else "m", "BODY": body,
+        "BORDER": source.text("border"), "EXTRA": code, "BODY": body,
+        "IMAGE": "(int)which[m]" if index is not None else "m",
         **fields,
     }  # fmt: skip
     items = math.prod(wanted)
     given: tuple[nd.Param, ...] = (
         nd.In(x), nd.In(matrix), *params, nd.Out(y),
         nd.Check(f"{node.display_name or node.op.name}: an image that does not exist is asked for"),
-        items, shape[0], outer // shape[0], h, middle, w, inner, oh, ow, _BORDERS[border], fill,
+        items, shape[0], outer // shape[0], h, middle, w, inner, oh, ow, BORDERS[border], fill,
     )  # fmt: skip
     pairs = tuple((k, str(v)) for k, v in every.items())
     low.add(nd.Custom(low.label(node), (y,), "warp", pairs, given, items, stem="warp"))
@@ -292,7 +295,7 @@ def warp(low: Lowering, node: Node, call: Call) -> None:
         if param.imode != Mode.LINEAR:
             raise NotApplicable(f"interpolation {param.imode}")
         fields: dict[str, object] = {
-            "POSITION": _AFFINE if affine else _PERSPECTIVE, "RESULT": element("acc", given),
+            "POSITION": _AFFINE if affine else PERSPECTIVE, "RESULT": element("acc", given),
         }  # fmt: skip
         _launch_warp(
             low, node, layout, (x, matrix), "warp_exact", fields,
@@ -359,7 +362,7 @@ def remap(low: Lowering, node: Node, call: Call) -> None:
     samplers = {Mode.LINEAR: "warp_exact", Mode.NEAREST: "warp_nearest"}
     if call.param.imode not in samplers or layout.rank != 4:
         raise NotApplicable(f"interpolation {call.param.imode}")
-    fields: dict[str, object] = {"POSITION": _MAP, "RESULT": element("acc", call.dtype(0))}
+    fields: dict[str, object] = {"POSITION": MAP, "RESULT": element("acc", call.dtype(0))}
     _launch_warp(
         low, node, layout, (low.name(node.inputs[0]), low.name(node.inputs[1])),
         samplers[call.param.imode], fields,

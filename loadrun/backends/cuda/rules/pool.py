@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda.expr import c_type
@@ -10,10 +11,15 @@ from loadrun.backends.cuda.lower import Lowering, NotApplicable, lowers
 from loadrun.backends.cuda.rules.conv import image_strides
 from mgeserial import params as P
 from mgeserial.dtypes import DType
-from mgeserial.ir.graph import Node
-from mgeserial.ir.types import Call
+from mgeserial.ir.graph import Node, Value
+from mgeserial.ir.types import Call, Shape
 from mgeserial.ops.layouts import TensorLayout, single_layout
-from mgeserial.ops.pooling import ADAPTIVE_POOLING, POOLING
+from mgeserial.ops.pooling import (
+    ADAPTIVE_POOLING,
+    ADAPTIVE_POOLING_BACKWARD,
+    POOLING,
+    POOLING_BACKWARD,
+)
 
 _Mode = P.PoolingV0Mode
 _FLOAT = {
@@ -67,21 +73,86 @@ def _pool(
     low.add(nd.Custom(low.label(node), (y,), "pool", fields, params, items, stem="pool"))
 
 
+def _window(param: P.Pooling) -> tuple[int, int, int, int, int, int]:
+    """Window, stride and padding, each of height and width."""
+    return (
+        int(param.window_h), int(param.window_w), int(param.stride_h), int(param.stride_w),
+        int(param.pad_h), int(param.pad_w),
+    )  # fmt: skip
+
+
+def _adaptive(
+    layout: TensorLayout, given: Shape, wanted: Shape
+) -> tuple[int, int, int, int, int, int]:
+    """The window that gives the wanted size."""
+    _, _, h, w = layout.logical(given)
+    _, _, oh, ow = layout.logical(wanted)
+    sh, sw = h // oh, w // ow
+    return h - (oh - 1) * sh, w - (ow - 1) * sw, sh, sw, 0, 0
+
+
 @lowers(POOLING)
 def pooling(low: Lowering, node: Node, call: Call) -> None:
     """Maximum and both averages, any type and layout."""
     p = call.param
-    sizes = (p.window_h, p.window_w, p.stride_h, p.stride_w, p.pad_h, p.pad_w)
-    kh, kw, sh, sw, ph, pw = (int(v) for v in sizes)
-    _pool(low, node, call, single_layout(p.format), (kh, kw, sh, sw, ph, pw), p.mode)
+    _pool(low, node, call, single_layout(p.format), _window(p), p.mode)
 
 
 @lowers(ADAPTIVE_POOLING)
 def adaptive_pooling(low: Lowering, node: Node, call: Call) -> None:
     """As Pooling, with stride and window from the sizes."""
     layout = single_layout(call.param.format)
-    _, _, h, w = layout.logical(low.shape(node.inputs[0]))
-    _, _, oh, ow = layout.logical(low.shape(node.outputs[0]))
-    sh, sw = h // oh, w // ow
-    window = (h - (oh - 1) * sh, w - (ow - 1) * sw, sh, sw, 0, 0)
+    window = _adaptive(layout, low.shape(node.inputs[0]), low.shape(node.outputs[0]))
     _pool(low, node, call, layout, window, call.param.mode)
+
+
+_TERMS = {
+    _Mode.MAX_: "acc = acc + (widen(x[at]) == widen(y[w]) ? widen(dy[w]) : 0.f);",
+    _Mode.AVERAGE: "acc = acc + widen(dy[w]) / (float)(kh * kw);",
+    _Mode.AVERAGE_COUNT_EXCLUDE_PADDING: """int t = max(oy * sh - ph, 0), l = max(ox * sw - pw, 0);
+      int count = (min(oy * sh - ph + kh, H) - t) * (min(ox * sw - pw + kw, W) - l);
+      acc = acc + widen(dy[w]) / (float)count;""",
+}
+
+
+def _pool_backward(
+    low: Lowering,
+    node: Node,
+    call: Call,
+    values: tuple[Value, Value, Value],
+    window: tuple[int, int, int, int, int, int],
+) -> None:
+    """The gradient of (x, y, dy) for x."""
+    layout, mode = single_layout(call.param.format), call.param.mode
+    if layout.spatial != "HW" or mode not in _TERMS:
+        raise NotApplicable("not pooling of images")
+    low.need_float(*values)
+    given, pooled = low.shape(values[0]), low.shape(values[2])
+    _, c, h, w = layout.logical(given)
+    _, _, oh, ow = layout.logical(pooled)
+    xn, xc, _, xh, xw = image_strides(layout, given)
+    yn, yc, _, yh, yw = image_strides(layout, pooled)
+    items = math.prod(given)
+    params: list[nd.Param] = [
+        *(nd.In(low.name(v)) for v in values), nd.Out(low.out(node.outputs[0])), items, c, h, w,
+        oh, ow, *window, xn, xc, xh, xw, yn, yc, yh, yw,
+    ]  # fmt: skip
+    fields: dict[str, Any] = {
+        "XT": c_type(call.dtype(0)), "L": layout.lanes, "TERM": _TERMS[mode]
+    }  # fmt: skip
+    low.kernel(node, "pool_back", params, items, **fields)
+
+
+@lowers(POOLING_BACKWARD)
+def pooling_backward(low: Lowering, node: Node, call: Call) -> None:
+    """Maximum and both averages, any layout."""
+    x, y, dy = node.inputs
+    _pool_backward(low, node, call, (x, y, dy), _window(call.param))
+
+
+@lowers(ADAPTIVE_POOLING_BACKWARD)
+def adaptive_pooling_backward(low: Lowering, node: Node, call: Call) -> None:
+    """As PoolingBackward, with stride and window from the sizes."""
+    x, _, y, dy = node.inputs
+    layout = single_layout(call.param.format)
+    _pool_backward(low, node, call, (x, y, dy), _adaptive(layout, low.shape(x), low.shape(dy)))
