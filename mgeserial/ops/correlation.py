@@ -21,12 +21,20 @@ from mgeserial.ops.numerics import narrow
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
 from mgeserial.ops.rules import dtype_of, need
 
+__all__ = [
+    "CORRELATION_BACKWARD_DATA1",
+    "CORRELATION_BACKWARD_DATA2",
+    "CORRELATION_FORWARD",
+    "Correlation",
+    "correlation_of",
+]
+
 # Displacements times kernel taps: each is one pass over the maps.
 _MOST_PASSES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class Correlation:
     """Geometry of a correlation.
 
     Attributes:
@@ -87,7 +95,13 @@ class _Grid:
         return values
 
 
-def _plan(call: Call, data1: int, data2: int) -> _Plan:
+def correlation_of(call: Call, data1: int, data2: int) -> Correlation:
+    """Geometry of a call whose maps are the inputs of these numbers.
+
+    Raises:
+        ShapeError: Maps and parameters do not fit together, or ask for too much.
+        UnsupportedError: Another format than NCHW.
+    """
     param = call.param
     if param.format != P.ConvolutionV0Format.NCHW:
         raise UnsupportedError(f"Correlation needs format NCHW, got {param.format}")
@@ -108,7 +122,7 @@ def _plan(call: Call, data1: int, data2: int) -> _Plan:
         channels * param.kernel_size**2 <= _MOST_PASSES,
         f"{channels} displacements of {param.kernel_size} x {param.kernel_size} windows: too many",
     )
-    return _Plan(
+    return Correlation(
         (shape[0], channels, h, w), (shape[2], shape[3]), reach, param.kernel_size,
         param.stride1, param.stride2, param.max_displacement - param.pad_size,
     )  # fmt: skip
@@ -119,11 +133,11 @@ def _map(call: Call, place: int, array: Array) -> Floats:
 
 
 def _correlation_shapes(call: Call) -> list[ShapeLike]:
-    return [_plan(call, 0, 1).shape]
+    return [correlation_of(call, 0, 1).shape]
 
 
 def _correlation(call: Call, data1: Array, data2: Array) -> Array:
-    plan = _plan(call, 0, 1)
+    plan = correlation_of(call, 0, 1)
     a, b = _map(call, 0, data1), _map(call, 1, data2)
     total = np.zeros(plan.shape)
     for channel, here, there in plan.windows():
@@ -134,7 +148,7 @@ def _correlation(call: Call, data1: Array, data2: Array) -> Array:
 
 
 def _backward_shapes(call: Call) -> list[ShapeLike]:
-    plan = _plan(call, 1, 2)
+    plan = correlation_of(call, 1, 2)
     need(
         call.shape(0) == plan.shape,
         f"the gradient must have shape {plan.shape}, got {call.shape(0)}",
@@ -144,7 +158,7 @@ def _backward_shapes(call: Call) -> list[ShapeLike]:
 
 def _backward(call: Call, diff: Array, data1: Array, data2: Array, *, first: bool) -> Array:
     """Gradient by data1 (`first`) or by data2."""
-    plan = _plan(call, 1, 2)
+    plan = correlation_of(call, 1, 2)
     a, b = _map(call, 1, data1), _map(call, 2, data2)
     gradient = as_values(diff, call.dtype(0)).astype(np.float64)
     total = np.zeros(a.shape)

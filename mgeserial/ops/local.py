@@ -22,11 +22,25 @@ from mgeserial.ops.registry import Name, OpSpec, V2Id, register
 from mgeserial.ops.rules import need
 from mgeserial.ops.windows import Number, Window, batches, columns, scatter
 
+__all__ = [
+    "GROUP_LOCAL",
+    "GROUP_LOCAL_BACKWARD_DATA",
+    "GROUP_LOCAL_BACKWARD_FILTER",
+    "LOCAL",
+    "LOCAL_BACKWARD_DATA",
+    "LOCAL_BACKWARD_FILTER",
+    "LOCAL_SHARE_BACKWARD_DATA",
+    "LOCAL_SHARE_BACKWARD_FILTER",
+    "LOCAL_SHARE_FORWARD",
+    "LocalGeometry",
+    "local_geometry",
+]
+
 _SOURCE = "semantics section 4, checked against MegEngine 1.13.0 (forward)"
 
 
 @dataclass(frozen=True, slots=True)
-class _Local:
+class LocalGeometry:
     """Geometry: the window, sizes, and the filter as (G, SH, SW, I, FH, FW, O)."""
 
     window: Window
@@ -38,26 +52,32 @@ class _Local:
 
     @property
     def groups(self) -> int:
+        """Groups of channels."""
         return self.filter[0]
 
     @property
     def tiles(self) -> Shape:
+        """Rows and columns of tiles."""
         return self.filter[1:3]
 
     @property
     def depth(self) -> int:
+        """Input channels of a group."""
         return self.filter[3]
 
     @property
     def outputs(self) -> int:
+        """Output channels of a group."""
         return self.filter[6]
 
     @property
     def src_shape(self) -> Shape:
+        """Shape of the image."""
         return (self.batch, self.groups * self.depth, *self.sizes)
 
     @property
     def dst_shape(self) -> Shape:
+        """Shape of the result."""
         return (self.batch, self.groups * self.outputs, *self.out)
 
     def matrices(self, flt: Number) -> Number:
@@ -110,7 +130,13 @@ def _filter(call: Call, shape: Shape) -> Shape:
     return shape if grouped else (1, *shape)
 
 
-def _geometry(call: Call, src: Shape, flt: Shape) -> _Local:
+def local_geometry(call: Call, src: Shape, flt: Shape) -> LocalGeometry:
+    """Geometry of a call for the shapes of an image and its filters.
+
+    Raises:
+        ShapeError: They do not fit together.
+        UnsupportedError: A format, a dilation or a mode that the operator has not.
+    """
     param = call.param
     if param.format != P.ConvolutionFormat.NCHW:
         raise UnsupportedError(f"{call.op.name} is NCHW only, got {param.format}")
@@ -139,7 +165,7 @@ def _geometry(call: Call, src: Shape, flt: Shape) -> _Local:
         )
     else:
         need((sh, sw) == out, f"the filter is for {sh}x{sw} pixels, but the output has {out}")
-    return _Local(window, batch, full, tuple(sizes), out, flip)
+    return LocalGeometry(window, batch, full, tuple(sizes), out, flip)
 
 
 def _dtypes(call: Call) -> list[DType]:
@@ -155,11 +181,11 @@ def _maps(array: Array, dtype: DType, groups: int) -> Number:
 
 
 def _forward_shapes(call: Call) -> list[ShapeLike]:
-    return [_geometry(call, call.shape(0), call.shape(1)).dst_shape]
+    return [local_geometry(call, call.shape(0), call.shape(1)).dst_shape]
 
 
 def _forward_reference(call: Call, src: Array, flt: Array) -> Array:
-    shape = _geometry(call, src.shape, flt.shape)
+    shape = local_geometry(call, src.shape, flt.shape)
     x = _maps(src, call.dtype(0), shape.groups)
     matrices = shape.matrices(widen(flt, call.dtype(1)))
     result = np.empty((shape.batch, shape.groups, shape.outputs, *shape.out), np.float32)
@@ -168,7 +194,7 @@ def _forward_reference(call: Call, src: Array, flt: Array) -> Array:
     return narrow(result.reshape(shape.dst_shape), call.dtype(0))
 
 
-def _check_diff(shape: _Local, diff: Shape) -> None:
+def _check_diff(shape: LocalGeometry, diff: Shape) -> None:
     need(
         diff == shape.dst_shape,
         f"the gradient has shape {diff}, but the convolution has {shape.dst_shape}",
@@ -176,13 +202,13 @@ def _check_diff(shape: _Local, diff: Shape) -> None:
 
 
 def _data_shapes(call: Call) -> list[ShapeLike]:
-    shape = _geometry(call, call.shape(2), call.shape(0))
+    shape = local_geometry(call, call.shape(2), call.shape(0))
     _check_diff(shape, call.shape(1))
     return [shape.src_shape]
 
 
 def _data_reference(call: Call, flt: Array, diff: Array, src: Array) -> Array:
-    shape = _geometry(call, src.shape, flt.shape)
+    shape = local_geometry(call, src.shape, flt.shape)
     dy = _maps(diff, call.dtype(1), shape.groups)
     matrices = shape.matrices(widen(flt, call.dtype(0))).swapaxes(2, 3)
     result = np.empty((shape.batch, shape.groups, shape.depth, *shape.sizes), np.float32)
@@ -194,12 +220,12 @@ def _data_reference(call: Call, flt: Array, diff: Array, src: Array) -> Array:
 
 
 def _filter_shapes(call: Call) -> list[ShapeLike]:
-    _check_diff(_geometry(call, call.shape(0), call.shape(2)), call.shape(1))
+    _check_diff(local_geometry(call, call.shape(0), call.shape(2)), call.shape(1))
     return [call.shape(2)]
 
 
 def _filter_reference(call: Call, src: Array, diff: Array, flt: Array) -> Array:
-    shape = _geometry(call, src.shape, flt.shape)
+    shape = local_geometry(call, src.shape, flt.shape)
     x = _maps(src, call.dtype(0), shape.groups)
     dy = _maps(diff, call.dtype(1), shape.groups)
     taps = shape.depth * math.prod(shape.window.kernel)

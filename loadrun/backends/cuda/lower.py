@@ -235,7 +235,12 @@ class Lowering:
             stem: Name of the kernel; the template's without.
             flops: Operations, for reports.
             fields: Values of the template's placeholders.
+
+        Raises:
+            NotApplicable: A number is too large for an argument.
         """
+        if any(isinstance(p, int) and not -_MOST <= p <= _MOST for p in params):
+            raise NotApplicable("a parameter needs more than 31 bits")
         outs = tuple(dict.fromkeys(p.tensor for p in params if isinstance(p, nd.Out)))
         pairs = tuple((k, str(v)) for k, v in fields.items())
         self.add(
