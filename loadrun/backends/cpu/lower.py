@@ -62,6 +62,9 @@ _MOVES = frozenset(
         "SetMeshIndexing",
         "BatchedMeshIndexing",
         "BatchedSetMeshIndexing",
+        "Images2Neibs",
+        "RelayoutFormat",
+        "Diag",
         "Argmax",
         "Argmin",
         "Argsort",
@@ -69,6 +72,10 @@ _MOVES = frozenset(
     }
 )
 _HALF_OPERATORS = _MOVES | {
+    "GroupNorm",
+    "InstanceNorm",
+    "GeneralNorm",
+    "LRN",
     "Resize",
     "Resize3D",
     "WarpAffine",

@@ -455,6 +455,17 @@ class Nest:
         rest = self.made("srem", *self._pair(x, n))
         return self.select(rest < 0, rest + n, rest)
 
+    def total(self, x: Num) -> Num:
+        """The sum of all lanes, the first ones first."""
+        found = self.lane(x, 0)
+        for k in range(1, self.lanes):
+            found = found + self.lane(x, k)
+        return found
+
+    def kept(self, p: Lanes, x: Num, other: Value) -> Num:
+        """`x` in the lanes that are positions, `other` in those behind the end."""
+        return x if p.mask is None else self.select(Num(self, p.mask, "i1", wide=True), x, other)
+
     def any(self, condition: Num) -> Num:
         """Whether a condition holds in some lane."""
         if not condition.wide:

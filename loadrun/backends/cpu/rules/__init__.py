@@ -18,6 +18,7 @@ _MODULES = (
     "image",
     "roi",
     "move",
+    "moments",
     "typed",
     "reduce",
     "control",
