@@ -76,10 +76,15 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry point of a kernel and the number of its independent work units."""
+    """An entry point of a kernel and its work units [first, first + units).
+
+    Units are independent, unless they are `ordered`: then one thread runs them all, in order.
+    """
 
     symbol: str
     units: int
+    first: int = 0
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,7 +214,7 @@ class Program:
             group = [s for s in steps[index:stop] if isinstance(s, Step)]
             if stop - index == 1:
                 ranges = [
-                    [[schedule.Range(0, k, a, b)] for a, b in schedule.split(e.units, plan.threads)]
+                    [[r] for r in schedule.ranges(e, k, plan.threads)]
                     for k, e in enumerate(step.kernel.entries)
                 ]
             else:

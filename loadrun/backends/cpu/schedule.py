@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from loadrun.backends.cpu.plan import Buffer, Rows, Step
+from loadrun.backends.cpu.plan import Buffer, Entry, Rows, Step
 
 _CHUNKS_PER_THREAD = 4
 
@@ -37,6 +37,12 @@ def split(units: int, threads: int) -> list[tuple[int, int]]:
         edges = [low + (high - low) * k // count for k in range(count + 1)]
         out += list(itertools.pairwise(edges))
     return out
+
+
+def ranges(entry: Entry, number: int, threads: int) -> list[Range]:
+    """The ranges of entry `number` of a step that is not in a band."""
+    parts = split(entry.units, 1 if entry.ordered else threads)
+    return [Range(0, number, entry.first + a, entry.first + b) for a, b in parts]
 
 
 def _rows(step: Step) -> Rows:

@@ -158,7 +158,13 @@ def emit_recurrent(draft: Draft, node: nd.Node) -> None:
     writes = tuple(draft.add_plain(n) for n in node.outputs)
     hidden = node.weights.shape[1]
     code = recurrent.Recurrent(
-        node.kind, node.steps, node.batch, hidden, draft.target, reverse=node.reverse
+        node.kind,
+        node.steps,
+        node.batch,
+        hidden,
+        draft.target,
+        reverse=node.reverse,
+        threads=draft.threads,
     )
     weights = node.weights
 

@@ -9,6 +9,7 @@ from test_conv import RUNNABLE, check
 
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.draft import contiguous
+from loadrun.backends.cpu.kernels import recurrent
 
 LEVELS = pytest.mark.parametrize("level", RUNNABLE)
 
@@ -206,7 +207,17 @@ def test_one_input_read_with_two_halos() -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("kind", ["lstm", "tanh", "relu"])
 @pytest.mark.parametrize("hidden", [5, 16, 72])
-def test_recurrent_layer(hidden: int, kind: str, reverse: bool, level: str) -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_recurrent_layer(
+    hidden: int,
+    kind: str,
+    reverse: bool,
+    shared: bool,
+    level: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if shared:  # as if the weights were large
+        monkeypatch.setattr(recurrent, "_SHARED", 0)
     steps, batch = 7, 3
     gates = 4 if kind == "lstm" else 1
     b = Builder((steps * batch, gates * hidden))

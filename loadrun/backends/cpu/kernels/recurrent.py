@@ -1,27 +1,33 @@
 """One direction of one recurrent layer over all of its time steps.
 
 The part of the pre-activations that comes from the input is computed before, for all steps at once;
-here each step adds the product of the state with the recurrent weights and applies the cell. Units
-are rows of the batch. Argument table: 0 input part (steps, batch, gates * hidden), 1 packed
-recurrent weights, 2 first h and 3 first c (batch, hidden), 4 y (steps, batch, hidden), 5 last h,
-6 last c, 7 taps; 3 and 6 are unused without c.
+here each step adds the product of the state with the recurrent weights and applies the cell. A unit
+is a panel of hidden values with all their gates, of one row of the batch, at one step. Where the
+weights are large, threads share the panels of a step and meet before the next, so that each keeps
+its part of the weights in its own cache.
+
+Argument table: 0 input part (steps, batch, gates * hidden), 1 packed recurrent weights, 2 first h
+and 3 first c (batch, hidden), 4 y (steps, batch, hidden), 5 last h, 6 last c, 7 taps; 3 and 6 are
+unused without c.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from loadrun.backends.cpu import emit_math
 from loadrun.backends.cpu.emit import Func, Int
 from loadrun.backends.cpu.kernels import common, micro
-from loadrun.backends.cpu.kernels.conv import pack_panels
 from loadrun.backends.cpu.plan import Array, Kernel
 from loadrun.backends.cpu.target import Target
 
 GATES = {"lstm": 4, "relu": 1, "tanh": 1, "identity": 1}
+_SHARED = 256 << 10  # bytes of weights: reading fewer takes hardly longer than meeting
+_MOST_PHASES = 4096
 _ACTIVATIONS: dict[str, Callable[[Func, str], str]] = {
     "relu": lambda f, x: f.fmax(x, f.const(0.0)),
     "tanh": emit_math.tanh,
@@ -33,104 +39,138 @@ class Recurrent:
     """The kernel, its taps and how recurrent weights are packed."""
 
     def __init__(
-        self, kind: str, steps: int, batch: int, hidden: int, target: Target, *, reverse: bool
+        self,
+        kind: str,
+        steps: int,
+        batch: int,
+        hidden: int,
+        target: Target,
+        *,
+        reverse: bool,
+        threads: int = 1,
     ) -> None:
         """Generate the code; `kind` is a key of GATES, `reverse` walks time backwards."""
         self.kind, self.hidden, self.batch, self.target = kind, hidden, batch, target
-        self.steps, self.reverse = steps, reverse
-        self.columns = GATES[kind] * hidden
-        vectors = -(-self.columns // target.lanes)
-        self.nb = min(4, vectors)
-        self.panels = -(-vectors // self.nb)
-        self.width = self.panels * self.nb * target.lanes  # columns with padding
+        self.steps, self.reverse, self.gates = steps, reverse, GATES[kind]
+        whole, self.rest = divmod(hidden, target.lanes)
+        vectors = whole + bool(self.rest)  # of hidden values
+        self.each = max(min(4 // self.gates, vectors), 1)  # of them in a panel
+        self.panels = -(-vectors // self.each)
+        self.nb = self.each * self.gates
         self.depth = math.gcd(hidden, micro.MAX_DEPTH)
         self.taps: Array = np.arange(0, hidden, self.depth, dtype=np.int32) * 4
-        self.packed_bytes = hidden * self.width * 4
+        self.packed_bytes = hidden * self.panels * self.nb * target.vector_bytes
         tile = micro.Tile((0,), (0,), self.nb, self.depth, bias=False)
         self._tile = micro.emit_tile("step", tile, target)
         f = common.entry("", target)
         p = [f.load_ptr("%args", k) for k in range(8)]
-        with f.loop("%begin", "%end") as row:
-            self._sequence(f, p, row.i)
-        scratch = 4 * (self.width + hidden + 2 * target.lanes)
-        self.kernel: Kernel = common.finish(
-            f"recurrent_f32_{kind}", [self._tile, f], [(f, batch)], scratch=scratch
+        step = batch * self.panels
+        with f.loop("%begin", "%end") as unit:
+            time, rest = f.div(unit.i, step), f.mod(unit.i, step)
+            self._unit(f, p, time, f.div(rest, batch), f.mod(rest, batch))
+        scratch = self.nb * target.vector_bytes
+        kernel = common.finish(
+            f"recurrent_f32_{kind}", [self._tile, f], [(f, steps * step)], scratch=scratch
         )
+        (entry,) = kernel.entries
+        if threads > 1 and step > 1 and steps <= _MOST_PHASES and self.packed_bytes >= _SHARED:
+            parts = tuple(replace(entry, units=step, first=t * step) for t in range(steps))
+        else:
+            parts = (replace(entry, ordered=True),)
+        self.kernel: Kernel = replace(kernel, entries=parts)
 
-    def _sequence(self, f: Func, p: list[str], row: Int) -> None:
-        """All steps of one row of the batch."""
-        hidden, lstm = self.hidden, self.kind == "lstm"
+    def _unit(self, f: Func, p: list[str], step: Int, panel: Int, row: Int) -> None:
+        """One panel of hidden values of one row of the batch at one step."""
+        hidden, vb = self.hidden, self.target.vector_bytes
         state = f.mul(row, 4 * hidden)
-        pre = "%scratch"
-        cell = f.gep(pre, 4 * self.width)
-        if lstm:
-            first = f.gep(p[3], state)
-            self._each(f, lambda at, mask: _put(f, _get(f, first, at, mask), cell, at, mask))
-        start = f.gep(p[2], state)
-        with f.loop(0, self.steps, 1, [("ptr", start)]) as t:
-            time = f.sub(self.steps - 1, t.i) if self.reverse else t.i
-            place = f.add(f.mul(time, self.batch), row)
-            given = f.gep(p[0], f.mul(place, 4 * self.columns))
-            out = f.gep(p[4], f.mul(place, 4 * hidden))
-            self._product(f, t.v[0], p[1], pre, p[7])
-            self._each(f, lambda at, mask: self._cell(f, pre, given, cell, out, at, mask))
-            t.next = [out]
-        last = f.gep(p[5], state)
-        self._each(f, lambda at, mask: _put(f, _get(f, t.out[0], at, mask), last, at, mask))
-        if lstm:
-            end = f.gep(p[6], state)
-            self._each(f, lambda at, mask: _put(f, _get(f, cell, at, mask), end, at, mask))
+        time = f.sub(self.steps - 1, step) if self.reverse else step
+        before = f.add(time, 1 if self.reverse else -1)
+        first = f.icmp("eq", step, 0)
 
-    def _product(self, f: Func, h: str, weights: str, pre: str, taps: str) -> None:
+        def place(t: Int) -> Int:
+            return f.add(f.mul(t, self.batch), row)
+
+        earlier = f.gep(p[4], f.mul(place(before), 4 * hidden))
+        h = _choose(f, first, f.gep(p[2], state), earlier)
+        cell = f.gep(p[6], state) if self.kind == "lstm" else p[6]
+        old = _choose(f, first, f.gep(p[3], state), cell) if self.kind == "lstm" else cell
+        weights = f.gep(p[1], f.mul(panel, hidden * self.nb * vb))
+        self._product(f, h, weights, p[7])
+        given = f.gep(p[0], f.mul(place(time), 4 * hidden * self.gates))
+        out = f.gep(p[4], f.mul(place(time), 4 * hidden))
+        places = _Places(given, out, f.gep(p[5], state), old, cell)
+        last = f.icmp("eq", step, self.steps - 1)
+        start = f.mul(panel, self.each * vb)
+        # The last panel may be narrower, and its last vector partly filled.
+        full = hidden // (self.each * self.target.lanes)
+        if full:
+            with f.when(f.icmp("slt", panel, full)):
+                self._cells(f, places, start, last, self.each, 0)
+        if full < self.panels:
+            with f.when(f.icmp("eq", panel, full)):
+                left = -(-hidden // self.target.lanes) - full * self.each
+                self._cells(f, places, start, last, left, self.rest)
+
+    def _product(self, f: Func, h: str, weights: str, taps: str) -> None:
+        """The state times one panel of weights, into the scratch memory."""
+        w, vb = weights, self.target.vector_bytes
+        pointers = [("ptr", v) for v in (h, w, w, "%scratch", w, taps)]
+        numbers = [("i64", len(self.taps)), ("i64", vb), ("i64", 0)]
+        f.call(self._tile.name, [*pointers, *numbers, ("ptr", w)])
+
+    def _cells(
+        self, f: Func, places: _Places, start: Int, last: str, count: int, rest: int
+    ) -> None:
+        """`count` vectors of hidden values, of the last one only `rest` values if that is not 0."""
         vb = self.target.vector_bytes
-        with f.loop(0, self.panels) as panel:
-            w = f.gep(weights, f.mul(panel.i, self.hidden * self.nb * vb))
-            to = f.gep(pre, f.mul(panel.i, self.nb * vb))
-            f.call(
-                self._tile.name,
-                [
-                    ("ptr", h),
-                    ("ptr", w),
-                    ("ptr", w),
-                    ("ptr", to),
-                    ("ptr", w),
-                    ("ptr", taps),
-                    ("i64", len(self.taps)),
-                    ("i64", vb),
-                    ("i64", 0),
-                    ("ptr", w),
-                ],
-            )
+        found = []
+        for k in range(count):
+            mask = f.first_lanes(rest) if rest and k == count - 1 else ""
+            at = f.add(start, k * vb)
+            value = self._cell(f, places, k, at, mask)
+            _put(f, value, places.out, at, mask)
+            found.append((value, at, mask))
+        with f.when(last):
+            for value, at, mask in found:
+                _put(f, value, places.last, at, mask)
 
-    def _cell(self, f: Func, pre: str, given: str, cell: str, out: str, at: Int, mask: str) -> None:
+    def _cell(self, f: Func, places: _Places, vector: int, at: Int, mask: str) -> str:
+        """The new h of one vector; writes the new c, if there is one."""
+
         def gate(k: int) -> str:
-            where = f.add(at, 4 * k * self.hidden)
-            return f.fadd(_get(f, pre, where, mask), _get(f, given, where, mask))
+            product = f.load("%scratch", (k * self.each + vector) * self.target.vector_bytes)
+            return f.fadd(product, _get(f, places.given, f.add(at, 4 * k * self.hidden), mask))
 
         if self.kind != "lstm":
-            _put(f, _ACTIVATIONS[self.kind](f, gate(0)), out, at, mask)
-            return
+            return _ACTIVATIONS[self.kind](f, gate(0))
         i, forget = emit_math.sigmoid(f, gate(0)), emit_math.sigmoid(f, gate(1))
         g, o = emit_math.tanh(f, gate(2)), emit_math.sigmoid(f, gate(3))
-        c = f.fadd(f.fmul(forget, _get(f, cell, at, mask)), f.fmul(i, g))
-        _put(f, c, cell, at, mask)
-        _put(f, f.fmul(o, emit_math.tanh(f, c)), out, at, mask)
-
-    def _each(self, f: Func, body: Callable[[Int, str], None]) -> None:
-        """Run `body(byte offset, mask)` over the hidden units."""
-        lanes = self.target.lanes
-        whole, rest = divmod(self.hidden, lanes)
-        if whole:
-            with f.loop(0, whole) as k:
-                body(f.mul(k.i, 4 * lanes), "")
-        if rest:
-            body(4 * lanes * whole, f.first_lanes(rest))
+        c = f.fadd(f.fmul(forget, _get(f, places.old, at, mask)), f.fmul(i, g))
+        _put(f, c, places.cell, at, mask)
+        return f.fmul(o, emit_math.tanh(f, c))
 
     def pack(self, weights: Array) -> Array:
-        """(gates * hidden, hidden) in the order the kernel reads."""
-        grown = np.zeros((1, self.hidden, self.width), np.float32)
-        grown[0, :, : self.columns] = weights.T
-        return pack_panels(grown, self.nb * self.target.lanes)
+        """(gates * hidden, hidden) as [panel][hidden][gate][vector of the panel][lane]."""
+        width = self.each * self.target.lanes
+        grown = np.zeros((self.gates, self.panels * width, self.hidden), np.float32)
+        grown[:, : self.hidden] = weights.reshape(self.gates, self.hidden, self.hidden)
+        panels = grown.reshape(self.gates, self.panels, width, self.hidden)
+        return np.ascontiguousarray(panels.transpose(1, 3, 0, 2)).reshape(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Pointers to one row at one step: input part, y, last h, c before and after."""
+
+    given: str
+    out: str
+    last: str
+    old: str
+    cell: str
+
+
+def _choose(f: Func, condition: str, a: str, b: str) -> str:
+    return f.op(f"select i1 {condition}, ptr {a}, ptr {b}")
 
 
 def _get(f: Func, base: str, at: Int, mask: str) -> str:
