@@ -29,6 +29,7 @@ _MODULES = (
     "psroi",
     "local",
     "neighbours",
+    "linear",
 )
 
 
