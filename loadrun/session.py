@@ -27,6 +27,7 @@ from loadrun.backends.base import (
     choose,
     get_backend,
 )
+from loadrun.locator import at_node
 from loadrun.measure import OnSample, Pacing, Warmup, measure
 from loadrun.stats import Stats
 from mgeserial.dtypes import Array
@@ -55,6 +56,8 @@ class Session:
         backend: `auto`, `reference`, or another registered name.
         threads: Number of threads; None: the backend's choice.
         graph: Index of the graph.
+        device: Number of a CUDA device, or a computing node of MegEngine such as `gpu0:1`; None:
+            as the options say.
         options: Further compile options.
 
     The session takes a snapshot: later edits of the graph do not reach it. It may be called from
@@ -74,14 +77,17 @@ class Session:
         threads: int | None = None,
         *,
         graph: int = 0,
+        device: str | int | None = None,
         options: CompileOptions | None = None,
     ) -> None:
         if threads is not None and (not isinstance(threads, int) or threads < 1):
             raise InputError(f"threads is a positive number, got {threads!r}")
+        base = options or CompileOptions()
+        if device is not None:
+            backend, threads, base = at_node(device, backend, threads, base)
         chosen: Backend = choose() if backend == "auto" else get_backend(backend)
         self._graph, _ = copy_graph(_pick(model, graph))
         self._backend = chosen
-        base = options or CompileOptions()
         self._options = base if threads is None else _with_threads(base, threads)
         self._names = self._graph.input_names
         self._output_names = self._graph.output_names

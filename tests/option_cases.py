@@ -151,6 +151,13 @@ same("--record-comp-seq", NET)
 same("--record-comp-seq2", NET)
 
 
+@drives("--no-record")
+def _no_record(go: Drive) -> None:
+    assert go.outputs(NET, "--no-record") == go.outputs(NET)
+    go(NET, "--no-record", "--record-comp-seq", code=2)
+    assert "contradict" in go.err
+
+
 @drives("--percentile")
 def _percentile(go: Drive) -> None:
     go(CONV, "--percentile", "50,99.9", "-q")

@@ -36,6 +36,16 @@ def _cuda(go: Drive) -> None:
     go(CONV, "--cuda", "--cpu", code=2)
 
 
+@drives("--device")
+def _device(go: Drive) -> None:
+    assert go.document(NET, "--device", "multithread2:0", *QUICK)["threads"] == 2
+    assert go.document(CONV, "--device", "cpu:default", *QUICK)["backend"] == "cpu"
+    go(CONV, "--device", "gpu0", "--cpu", code=2)
+    assert "exclude each other" in go.err
+    go(CONV, "--device", "somewhere", code=2)
+    assert "hint: such as 1 (the second NVIDIA GPU)" in go.err
+
+
 @drives("--cpu-default")
 def _cpu_default(go: Drive) -> None:
     assert go.document(CONV, "--cpu-default", *QUICK)["threads"] == 1

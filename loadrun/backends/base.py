@@ -49,7 +49,8 @@ class CompileOptions:
         device: Number of the device.
         memory_plan: Whether values whose lives do not overlap may share memory.
         workspace_limit: Most bytes of scratch memory for all threads; None: no limit.
-        record: Record launches and replay them (1, 2: as load_and_run's `--record-comp-seq`).
+        record: Record launches and replay them: 1, 2: as load_and_run's `--record-comp-seq`; 0:
+            never; None: where it is safe.
         algorithms: Name of the backend's own set of algorithms to use, as `ProgramReport` tells
             it; None: the backend's choice.
         progress: Told (what, done, total) during long preparations.
@@ -65,7 +66,7 @@ class CompileOptions:
     device: int = 0
     memory_plan: bool = True
     workspace_limit: int | None = None
-    record: int = 0
+    record: int | None = None
     algorithms: str | None = None
     progress: Callable[[str, int, int], None] | None = None
 

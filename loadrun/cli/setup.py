@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from loadrun.backends.base import CompileOptions
     from loadrun.cli.screen import Screen
+    from loadrun.locator import Locator
     from loadrun.measure import Pacing
     from mgeserial.dtypes import Array
     from mgeserial.ir.graph import Graph
@@ -101,7 +102,8 @@ def request_of(args: argparse.Namespace, screen: Screen) -> Request:
         core_ids=cores,
         memory_plan=not args.disable_mem_opt,
         workspace_limit=args.workspace_limit,
-        record=2 if args.record_comp_seq2 else int(args.record_comp_seq),
+        record=_record(args),
+        device=_node(args).device,
         progress=screen.preparing,
     )
     pacing = Pacing(
@@ -132,10 +134,30 @@ def _need_first(args: argparse.Namespace) -> None:
         )
 
 
+def _node(args: argparse.Namespace) -> Locator:
+    """What `--device` says."""
+    from loadrun.locator import Locator, parse_locator
+
+    return Locator("auto") if args.device is None else parse_locator(args.device)
+
+
+def _record(args: argparse.Namespace) -> int | None:
+    """Level of `--record-comp-seq`; 0: never; None: the backend decides."""
+    from mgeserial.errors import InputError
+
+    level = 2 if args.record_comp_seq2 else int(args.record_comp_seq)
+    if args.no_record and level:
+        raise InputError(
+            "--no-record and --record-comp-seq contradict", hint="leave one of them out"
+        )
+    return 0 if args.no_record else level or None
+
+
 def _threads(args: argparse.Namespace) -> int | None:
     from mgeserial.errors import InputError
 
     asked = {
+        f"--device {args.device}": _node(args).threads,
         "--threads": args.threads,
         "--multithread-default": args.multithread_default,
         "--cpu-default": 1 if args.cpu_default else None,
@@ -153,15 +175,22 @@ def _backend(args: argparse.Namespace) -> str:
     from loadrun.backends.base import choose, get_backend
     from mgeserial.errors import InputError, UnsupportedError
 
-    cpu = args.cpu or args.cpu_default or args.multithread_default is not None
+    pool = args.cpu or args.cpu_default or args.multithread_default is not None
     name = str(args.backend)
-    wanted = [n for n, on in (("--cpu", cpu), ("--cuda", args.cuda)) if on]
-    if len(wanted) > 1:
-        raise InputError("--cpu and --cuda exclude each other", hint="give one of them")
-    fits = {"--cpu": ("auto", "cpu", "reference"), "--cuda": ("auto", "cuda")}
-    if wanted and name not in fits[wanted[0]]:
-        raise InputError(f"{wanted[0]} and --backend {name} exclude each other")
-    if args.cuda:
+    asked = {
+        "--cpu": "cpu" if pool else "auto",
+        "--cuda": "cuda" if args.cuda else "auto",
+        f"--device {args.device}": _node(args).backend,
+    }
+    wanted = {option: kind for option, kind in asked.items() if kind != "auto"}
+    if len(set(wanted.values())) > 1:
+        raise InputError(f"{' and '.join(wanted)} exclude each other", hint="give one of them")
+    fits = {"cpu": ("auto", "cpu", "reference"), "cuda": ("auto", "cuda")}
+    cpu, cuda = ("cpu" in wanted.values()), ("cuda" in wanted.values())
+    for option, kind in wanted.items():
+        if name not in fits[kind]:
+            raise InputError(f"{option} and --backend {name} exclude each other")
+    if cuda:
         return get_backend("cuda").name if _has_cuda() else _no_cuda()
     if not cpu and name == "auto":
         return choose().name

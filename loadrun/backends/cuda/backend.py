@@ -16,7 +16,16 @@ from loadrun.backends.base import (
 )
 from loadrun.backends.cuda import device as devices
 from loadrun.backends.cuda import lower
-from loadrun.backends.cuda.plan import Launch, Library, Plan, Step, lifetimes
+from loadrun.backends.cuda.plan import (
+    Convolve,
+    Host,
+    Launch,
+    Library,
+    Plan,
+    Step,
+    lifetimes,
+    segments,
+)
 from loadrun.backends.cuda.planner import make_plan
 from loadrun.backends.cuda.program import Program, Times
 from loadrun.backends.cuda.variants import Target
@@ -46,15 +55,18 @@ class CudaProgram:
     def __init__(self, graph: Graph, inference: Inference, options: CompileOptions) -> None:
         """Compile; see `CudaBackend.compile`."""
         device = devices.open_device(options.device)
+        record = options.record != 0
         try:
-            plan, lowered = plan_graph(graph, inference, Target(device.capability))
-            self._program = Program(plan, device)
+            target = Target(device.capability, library=device.library)
+            plan, lowered = plan_graph(graph, inference, target)
+            self._program = Program(plan, device, record=record)
         except BaseException:
             device.close()
             raise
         notes = [f"device: {device.name}"]
         if device.emulated:
             notes.append("the device is emulated: times mean nothing")
+        notes.append(_replay_note(plan, record=record))
         if lowered.fallback:
             total = sum(lowered.fallback.values())
             notes.append(f"{total} operators run by reference code, with copies")
@@ -82,7 +94,11 @@ class CudaProgram:
         """Compute the graph's outputs from its inputs; results are overwritten by the next run."""
         with np.errstate(all="ignore"):
             # Views: whoever gets them must copy.
-            return [r.view() for r in self._program.run(feeds)]
+            results = [r.view() for r in self._program.run(feeds)]
+        if self._program.notes:  # what showed itself in the run only
+            self.report.notes += self._program.notes
+            self._program.notes.clear()
+        return results
 
     def run_parts(self, feeds: Sequence[Array]) -> tuple[list[Array], Parts]:
         """As `run`, and where the time went: events of the device, copies by the host's clock."""
@@ -99,7 +115,7 @@ class CudaProgram:
             StepSpans(
                 step.name,
                 _kernel_name(step),
-                step.algorithm if isinstance(step, Launch) else "",
+                _algorithm(step),
                 plan.origins.get(step.name, ()),
                 tuple(spans),
                 sum(plan.buffers[n].nbytes for n in step.reads),
@@ -130,7 +146,26 @@ class CudaProgram:
 def _kernel_name(step: Step) -> str:
     if isinstance(step, Launch):
         return step.kernel.name
-    return "library" if isinstance(step, Library) else "python"
+    return "library" if isinstance(step, (Library, Convolve)) else "python"
+
+
+def _algorithm(step: Step) -> str:
+    if isinstance(step, Convolve):
+        return step.engine.name
+    return step.algorithm if isinstance(step, Launch) else ""
+
+
+def _replay_note(plan: Plan, *, record: bool) -> str:
+    """How launches reach the device."""
+    if not record:
+        return "launches are started one by one, as was asked for"
+    parts = len(segments(plan))
+    if not parts:
+        return "nothing is replayed: all operators run by reference code"
+    hosts = sum(isinstance(s, Host) for s in plan.steps)
+    between = f", {hosts} steps of the host between them" if hosts else ""
+    graphs = "a CUDA graph" if parts == 1 else f"{parts} CUDA graphs"
+    return f"launches are replayed as {graphs} from the third run on{between}"
 
 
 class CudaBackend:

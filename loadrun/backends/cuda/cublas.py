@@ -77,12 +77,11 @@ class Cublas:
         library: cuBLAS, as `find_library` gives it.
         stream: The stream's handle.
         workspace: Address of WORKSPACE_BYTES of device memory, kept until `close`.
-        tf32: Whether float32 factors may be rounded to TF32.
 
     The device must be the current one when a method is called.
     """
 
-    def __init__(self, library: Any, stream: int, workspace: int, *, tf32: bool = False) -> None:
+    def __init__(self, library: Any, stream: int, workspace: int) -> None:
         self._library = library
         self._handle = _POINTER()
         self._one, self._zero = ctypes.c_float(1), ctypes.c_float(0)
@@ -100,8 +99,7 @@ class Cublas:
                 (_POINTER, _POINTER, ctypes.c_size_t),
                 self._handle, workspace, WORKSPACE_BYTES,
             )  # fmt: skip
-            mode = _TF32_MATH if tf32 else _DEFAULT_MATH
-            self._call("cublasSetMathMode", (_POINTER, _INT), self._handle, mode)
+            self._set_math(tf32=False)
         except ExecutionError:
             self.close()
             raise
@@ -118,8 +116,15 @@ class Cublas:
     def _call(self, name: str, types: tuple[Any, ...], *args: Any) -> None:
         _check(name, self._function(name, *types)(*args))
 
+    def _set_math(self, *, tf32: bool) -> None:
+        mode = _TF32_MATH if tf32 else _DEFAULT_MATH
+        self._call("cublasSetMathMode", (_POINTER, _INT), self._handle, mode)
+        self._tf32 = tf32
+
     def gemm(self, spec: Gemm, a: int, b: int, c: int) -> None:
         """Start a batch of products; row-major C = A B is column-major C' = B' A'."""
+        if spec.tf32 != self._tf32:
+            self._set_math(tf32=spec.tf32)
         m, n, k = spec.m, spec.n, spec.k
         lda, ldb = m if spec.transpose_a else k, k if spec.transpose_b else n
         status = self._gemm(

@@ -19,7 +19,7 @@ from mgeserial.errors import ExecutionError
 
 __all__ = ["Cudnn", "build_graph", "reason_missing"]
 
-_INSTALL = "run `pip install mgeserial[cudnn]`"
+_INSTALL = "run `pip install mgeserial[cudnn] nvidia-cudnn-cu12` (or -cu13)"
 # Engines that are offered for a convolution, in cuDNN's order of preference.
 _MOST_ENGINES = 3
 _MOST_WORKSPACE = 256 << 20

@@ -23,6 +23,12 @@ _DEVICE: tuple[Option, ...] = (
         "--cuda", "compute on an NVIDIA GPU", "the backend cuda; exit code 3 where it cannot run",
         Group.DEVICE, releases=(LAR13,),
     ),
+    value(
+        "--device", "NODE", "which of several GPUs, or a computing node: 1, gpu0:1, xpux, cpu0",
+        "the GPU of that number; of MegEngine's computing nodes `gpu` means --cuda, `cpu` and "
+        "`multithread4:0` --cpu and that many threads, `xpu` the first that can be used",
+        Group.DEVICE, v.some,
+    ),
     flag(
         "--cpu-default", "compute on the CPU in the calling thread",
         "the CPU with one thread", Group.DEVICE, releases=ALL,

@@ -48,13 +48,17 @@ _RUN: tuple[Option, ...] = (
     ),
     flag(
         "--record-comp-seq", "record launches and replay them",
-        "the native CPU code is one sequence recorded ahead anyway; CUDA captures a graph",
-        Group.RUN, releases=ALL,
+        "CUDA does so without being asked, from the third run on; the native CPU code is one "
+        "sequence recorded ahead anyway", Group.RUN, releases=ALL,
     ),
     flag(
         "--record-comp-seq2", "the same, level 2",
         "as --record-comp-seq: programs never keep the graph's own data structures",
         Group.RUN, releases=ALL,
+    ),
+    flag(
+        "--no-record", "start each launch of a GPU by itself in every run",
+        "CUDA starts its launches one by one; the native CPU code has none", Group.RUN,
     ),
     value(
         "--percentile", "P,P", "percentiles to print (90,95,99)",

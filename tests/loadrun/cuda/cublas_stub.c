@@ -1,0 +1,44 @@
+// The few functions of cuBLAS that are called, in plain C over memory of the host: what the
+// documentation says of their arguments, column-major matrices included.
+#include <stddef.h>
+#include <stdlib.h>
+static int created, destroyed, math = -1, status;
+static size_t space;
+typedef struct { void *stream, *workspace; } handle;
+int stub_created(void) { return created; }
+int stub_destroyed(void) { return destroyed; }
+int stub_math(void) { return math; }
+size_t stub_space(void) { return space; }
+void stub_fail(int value) { status = value; }
+int cublasCreate_v2(handle **out) {
+  if (status) return status;
+  *out = calloc(1, sizeof(handle));
+  created++;
+  return 0;
+}
+int cublasDestroy_v2(handle *h) { free(h); destroyed++; return 0; }
+int cublasSetStream_v2(handle *h, void *stream) { h->stream = stream; h->workspace = 0; return 0; }
+int cublasSetWorkspace_v2(handle *h, void *at, size_t n) {
+  if (!h->stream) return 7;
+  h->workspace = at;
+  space = n;
+  return 0;
+}
+int cublasSetMathMode(handle *h, int mode) { (void)h; math = mode; return 0; }
+int cublasSgemmStridedBatched(handle *h, int ta, int tb, int m, int n, int k, const float *alpha,
+                              const float *a, int lda, long long sa, const float *b, int ldb,
+                              long long sb, const float *beta, float *c, int ldc, long long sc,
+                              int count) {
+  if (!h->workspace) return 14;
+  for (int z = 0; z < count; z++)
+    for (int i = 0; i < m; i++)
+      for (int j = 0; j < n; j++) {
+        float sum = 0;
+        for (int l = 0; l < k; l++)
+          sum += (ta ? a[z * sa + (long long)i * lda + l] : a[z * sa + (long long)l * lda + i]) *
+                 (tb ? b[z * sb + (long long)l * ldb + j] : b[z * sb + (long long)j * ldb + l]);
+        float *at = &c[z * sc + (long long)j * ldc + i];
+        *at = *alpha * sum + (*beta != 0 ? *beta * *at : 0);
+      }
+  return 0;
+}
