@@ -145,8 +145,9 @@ class CpuBackend:
 
     def missing(self, graph: Graph) -> list[tuple[Node, str]]:
         """Nodes that have neither a native rule nor reference code."""
-        known = lower.rules()
-        return [(n, r) for n, r in missing_reference(graph) if n.op.name not in known]
+        absent = missing_reference(graph)
+        known = lower.rules() if absent else {}
+        return [(n, r) for n, r in absent if n.op.name not in known]
 
     def compile(
         self, graph: Graph, inference: Inference, options: CompileOptions

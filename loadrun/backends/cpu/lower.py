@@ -112,11 +112,11 @@ _BOOK: Rulebook[Lowering] = Rulebook()
 lowers = _BOOK.lowers
 
 
-def rules() -> dict[str, list[Rule[Lowering]]]:
-    """All rules by operator name."""
+def rules(*, later: bool = True) -> dict[str, list[Rule[Lowering]]]:
+    """All rules by operator name; or those of the modules that are imported first."""
     from loadrun.backends.cpu import rules as _modules
 
-    _modules.load()
+    _modules.load(later=later)
     return _BOOK.by_operator
 
 
@@ -441,7 +441,6 @@ class Lowering:
 
 def lower(graph: Graph, inference: Inference) -> Lowered:
     """Lower all nodes that an output needs."""
-    table = rules()
     low = Lowering(graph, inference)
     live = reachable(graph.outputs)
     fallback: Counter[str] = Counter()
@@ -457,11 +456,7 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
             continue
         for value in node.outputs:
             low.keep_empty(value)
-        candidates = table.get(node.op.name, [])
-        if any(low.is_half(v) for v in (*node.inputs, *node.outputs)):
-            reason = _apply_half(low, candidates, node, call)
-        else:
-            reason = _apply(low, candidates, node, call)
+        reason = _lowered(low, node, call)
         if reason is not None:
             fallback[node.op.name] += 1
             reasons[f"{node.op.name}: {reason}"] = None
@@ -480,6 +475,17 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
     known |= {name: value.display_name for value, (name, _) in low._packed.items()}
     why = tuple(reasons)
     return Lowered(network, inputs, outputs, dict(fallback), why, low.labels, known, checks)
+
+
+def _lowered(low: Lowering, node: Node, call: Call) -> str | None:
+    """Lower a node, by rules of the modules imported first if one applies; None or why not."""
+    apply = _apply_half if any(map(low.is_half, (*node.inputs, *node.outputs))) else _apply
+    first = list(rules(later=False).get(node.op.name, []))
+    reason = apply(low, first, node, call)
+    if reason is None:
+        return None
+    others = rules().get(node.op.name, [])[len(first) :]
+    return apply(low, others, node, call) if others else reason
 
 
 def _is_empty(low: Lowering, node: Node, call: Call) -> bool:
