@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda import source
 from loadrun.backends.cuda.emit_pointwise import scalar_args, scalar_params, simple_launch
+from loadrun.backends.cuda.emit_tiles import Maker, is_uniform, places, tile_fields, weights
 from loadrun.backends.cuda.expr import ACC, Expr, render
 from loadrun.backends.cuda.plan import Arg, Launch, Library, Pointer, Step
-from loadrun.backends.cuda.variants import Algorithm, Choice, inner_size, pixels
+from loadrun.backends.cuda.variants import Algorithm, Choice, Tile, inner_size, pixels
 
-__all__ = ["emit_conv", "extra_code"]
+__all__ = ["emit_conv", "extra_code", "extras_of"]
 
 
 def extra_code(access: nd.Access, shape: nd.Shape, roles: nd.Roles) -> str | None:
@@ -40,7 +39,7 @@ def extra_code(access: nd.Access, shape: nd.Shape, roles: nd.Roles) -> str | Non
     return None
 
 
-def _extras(node: nd.Conv, net: nd.Network) -> tuple[str, list[Pointer], list[str]]:
+def extras_of(node: nd.Conv, net: nd.Network) -> tuple[str, list[Pointer], list[str]]:
     """Parameters, arguments and elements of what the expression reads besides the sum."""
     shape = net.tensors[node.outputs[0]].shape
     params, args, elements = "", [], []
@@ -72,6 +71,7 @@ def _common(node: nd.Conv, net: nd.Network) -> dict[str, object]:
         "KH": kh,
         "KW": kw,
         "TRANSPOSED": int(node.transposed),
+        "TAPS_FIRST": int(node.taps_first),
         "MAC": product.format("a" if real else "(a - zx)", "b" if real else "(b - zw)", "acc"),
         "GEMM_MAC": product.format("a[i]", "b[j]", "sums[i][j]"),
         "XVALUE": zero_x,
@@ -79,22 +79,20 @@ def _common(node: nd.Conv, net: nd.Network) -> dict[str, object]:
     }
 
 
-def emit_conv(
-    node: nd.Conv, net: nd.Network, scratch: Callable[[str, int], str], choice: Choice
-) -> list[Step]:
+def emit_conv(node: nd.Conv, net: nd.Network, maker: Maker, choice: Choice) -> list[Step]:
     """The launches of a node.
 
     Args:
         node: What to compute.
         net: Types of the tensors.
-        scratch: Makes a buffer of so many float32 or int32.
+        maker: Makes further buffers.
         choice: How; one of the node's candidates.
     """
     if choice.algorithm is Algorithm.LIBRARY:
-        return _library(node, net, scratch)
+        return _library(node, net, maker)
     if choice.algorithm is Algorithm.DIRECT:
         return [_direct(node, net)]
-    return _gemm(node, net, scratch, choice)
+    return _gemm(node, net, maker, choice)
 
 
 def _flops(node: nd.Conv) -> float:
@@ -106,7 +104,7 @@ def _geometry(node: nd.Conv) -> tuple[int, ...]:
 
 
 def _direct(node: nd.Conv, net: nd.Network) -> Launch:
-    params, extra_args, elements = _extras(node, net)
+    params, extra_args, elements = extras_of(node, net)
     body, result = render(node.expr, elements)
     kernel = source.kernel(
         "deconv_direct" if node.transposed else "conv_direct", "direct", **_common(node, net),
@@ -151,50 +149,74 @@ def _is_checked(node: nd.Conv) -> bool:
     )
 
 
-def _gemm(
-    node: nd.Conv, net: nd.Network, scratch: Callable[[str, int], str], choice: Choice
-) -> list[Step]:
+def _gemm_fields(node: nd.Conv, tile: Tile) -> dict[str, object]:
+    return {
+        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "TM": tile.tm, "TN": tile.tn,
+        "THREADS": tile.threads,
+        "WROW": int(node.w_strides[2] == 1 and node.w_strides[1] != 1),
+        "XROW": int(node.x_strides[2] == 1 and node.x_lanes == 1 and node.x_strides[5] != 1),
+    }  # fmt: skip
+
+
+def _type_of(node: nd.Conv, net: nd.Network, choice: Choice) -> str:
+    """What is multiplied, for a kernel's name."""
+    if choice.algorithm is not Algorithm.TENSOR:
+        return "s32" if node.accumulator == "int" else "f32"
+    kind = net.tensors[node.x].ctype
+    return "tf32" if kind == "f32" else kind
+
+
+def _gemm(node: nd.Conv, net: nd.Network, maker: Maker, choice: Choice) -> list[Step]:
     tile, splits = choice.tile, choice.splits
     assert tile is not None
     m, p, k = node.outputs_each, pixels(node), inner_size(node)
     part_depth = -(-k // splits)
     step = -(-part_depth // tile.bk) * tile.bk
-    params, extra_args, elements = _extras(node, net)
+    params, extra_args, elements = extras_of(node, net)
     scalars, values = scalar_params(node.expr), scalar_args(node.expr)
     store = _store(node.expr, elements)
     common = _common(node, net)
-    fields = {
-        **common,
-        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "TM": tile.tm, "TN": tile.tn,
-        "THREADS": tile.threads,
-        "WROW": int(node.w_strides[2] == 1 and node.w_strides[1] != 1),
-        "XROW": int(node.x_strides[2] == 1 and node.x_lanes == 1 and node.x_strides[5] != 1),
-        "CHECKED": int(_is_checked(node)),
-    }  # fmt: skip
+    template, w, w_strides = "gemm", node.w, node.w_strides
+    table: tuple[str, ...] = ()
+    fields = {**common, "CHECKED": int(_is_checked(node))}
+    if choice.algorithm is Algorithm.GEMM:
+        fields |= _gemm_fields(node, tile)
+    else:
+        left = weights(node, net, maker, choice)
+        template, w, w_strides = "tile", left.name, left.strides
+        fields |= tile_fields(node, net, choice, left)
+        if not is_uniform(node, tile):
+            table = (maker.constant(f"{node.name}:places{tile.bk}", places(node, tile)),)
     y = node.outputs[0]
-    ints = (m, p, k, splits, step, *_geometry(node), *node.x_strides, *node.w_strides)
+    ints = (m, p, k, splits, step, *_geometry(node), *node.x_strides, *w_strides)
     tail = (*node.y_strides, node.x_zero, node.w_zero)
     grid = (-(-p // tile.bn), -(-m // tile.bm), node.groups * splits)
     work, per = (p, m, node.groups * splits), (tile.bn, tile.bm, 1)
-    stem = f"{node.label}_{'s32' if node.accumulator == 'int' else 'f32'}_{tile.bm}x{tile.bn}"
+    stem = f"{node.label}_{_type_of(node, net, choice)}_{tile.bm}x{tile.bn}"
+    algorithm = choice.algorithm.value
+    operands = (Pointer(node.x), Pointer(w), *map(Pointer, table))
+    reads = (node.x, w, *table)
     if splits == 1:
-        kernel = source.kernel(stem, "gemm", **fields, EXTRAS=params, SCALARS=scalars, STORE=store)
-        args = (Pointer(node.x), Pointer(node.w), *extra_args, Pointer(y), *ints, *tail, *values)
+        kernel = source.kernel(
+            stem, template, **fields, EXTRAS=params, SCALARS=scalars, STORE=store
+        )
+        args = (*operands, *extra_args, Pointer(y), *ints, *tail, *values)
+        every = tuple(dict.fromkeys((*reads, *(a.tensor for a in node.extras))))
         return [
             Launch(
-                node.name, kernel, grid, tile.threads, args, node.inputs, node.outputs,
-                work, per, "gemm", _flops(node),
+                node.name, kernel, grid, tile.threads, args, every, node.outputs,
+                work, per, algorithm, _flops(node),
             )
         ]  # fmt: skip
-    part = scratch(f"{node.name}:parts", node.groups * splits * m * p)
+    part = maker.scratch(f"{node.name}:parts", node.groups * splits * m * p)
     write = "y[((int)blockIdx.z * M + m) * P + px] = acc;"
     fields["YT"] = node.accumulator
-    kernel = source.kernel(f"{stem}_split", "gemm", **fields, EXTRAS="", SCALARS="", STORE=write)
-    args = (Pointer(node.x), Pointer(node.w), Pointer(part), *ints, *tail)
-    reads = tuple(dict.fromkeys((node.x, node.w)))
+    kernel = source.kernel(f"{stem}_split", template, **fields, EXTRAS="", SCALARS="", STORE=write)
+    args = (*operands, Pointer(part), *ints, *tail)
+    every = tuple(dict.fromkeys(reads))
     first = Launch(
-        f"{node.name}:split", kernel, grid, tile.threads, args, reads, (part,),
-        work, per, f"gemm split {splits}", _flops(node),
+        f"{node.name}:split", kernel, grid, tile.threads, args, every, (part,),
+        work, per, f"{algorithm} split {splits}", _flops(node),
     )  # fmt: skip
     finish = source.kernel(
         "gemm_finish", "gemm_finish", **common, EXTRAS=params, SCALARS=scalars, STORE=store
@@ -208,7 +230,7 @@ def _gemm(
     return [first, second]
 
 
-def _library(node: nd.Conv, net: nd.Network, scratch: Callable[[str, int], str]) -> list[Step]:
+def _library(node: nd.Conv, net: nd.Network, maker: Maker) -> list[Step]:
     """The library's product, then the rest of the expression element by element."""
     assert node.gemm is not None
     g = node.gemm
@@ -216,11 +238,11 @@ def _library(node: nd.Conv, net: nd.Network, scratch: Callable[[str, int], str])
     pair = (node.w, node.x)
     if not node.extras and node.expr.result == ACC and net.tensors[y].ctype == "f32":
         return [Library(node.name, g, pair, (y,))]
-    sums = scratch(f"{node.name}:product", g.batch * g.m * g.n)
-    params, extra_args, elements = _extras(node, net)
+    sums = maker.scratch(f"{node.name}:product", g.batch * g.m * g.n)
+    params, extra_args, elements = extras_of(node, net)
     body, result = render(node.expr, elements)
     kernel = source.kernel(
-        "gemm_epilogue", "gemm_epilogue", EXTRAS=params, YT=net.tensors[y].ctype,
+        "gemm_epilogue", "gemm_epilogue", EXTRAS=params, XT="f32", YT=net.tensors[y].ctype,
         SCALARS=scalar_params(node.expr), BODY="\n  ".join(body), RESULT=result,
     )  # fmt: skip
     items = g.batch * g.m * g.n

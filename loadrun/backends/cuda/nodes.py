@@ -124,7 +124,7 @@ class Conv(Node):
         size, out: (d, h, w) of the input and the output.
         kernel, stride, pad, dilate: (d, h, w) of the window.
         x_strides: Of image, group, block of channels, d, h, w.
-        w_strides: Of group, output channel, position in the sum (channel, d, h, w).
+        w_strides: Of group, output channel, place in the sum.
         y_strides: As x_strides, for the output.
         x_lanes, y_lanes: Channels of a block.
         x_zero, w_zero: What stands for zero in codes.
@@ -133,6 +133,8 @@ class Conv(Node):
         roles: For what else reads the output's dimensions.
         extras: Further tensors that the expression reads.
         expr: Of the accumulator and the extras.
+        taps_first: Whether the sum goes over the channels of a place of the window before the
+            next place; else over the places of a channel.
         label: `conv`, `deconv` or `matmul`.
         gemm: Also a product of float32 matrices, that a library may compute.
     """
@@ -161,6 +163,7 @@ class Conv(Node):
     transposed: bool = False
     roles: Roles = field(default_factory=lambda: Roles(1))
     extras: tuple[Access, ...] = ()
+    taps_first: bool = False
     label: str = "conv"
     gemm: Gemm | None = None
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda import source
+from loadrun.backends.cuda.convolution import choices, emit_convolution
 from loadrun.backends.cuda.emit_conv import emit_conv
 from loadrun.backends.cuda.emit_pointwise import emit_pointwise, simple_launch
 from loadrun.backends.cuda.fusion import fuse
@@ -18,12 +19,13 @@ from loadrun.backends.cuda.plan import (
     Buffer,
     Decision,
     Host,
+    Library,
     Place,
     Plan,
     Pointer,
     Step,
 )
-from loadrun.backends.cuda.variants import Choice, Target, candidates, signature
+from loadrun.backends.cuda.variants import Algorithm, Choice, Target, candidates, signature
 from mgeserial.ir.graph import Node as GraphNode
 
 __all__ = ["Choose", "make_plan"]
@@ -53,7 +55,19 @@ class _Draft:
 
     def scratch(self, name: str, count: int) -> str:
         """A buffer of float32 (or int32) for one node's own use."""
-        self.buffers[name] = Buffer(name, "float32", (count,), Place.ARENA)
+        return self.memory(name, "float32", count)
+
+    def memory(self, name: str, dtype: str, count: int) -> str:
+        """A buffer of a type for one node's own use."""
+        self.buffers[name] = Buffer(name, dtype, (count,), Place.ARENA)
+        return name
+
+    def constant(self, name: str, array: Array) -> str:
+        """A constant in another order; equal ones of a name are kept once."""
+        while name in self.consts and not np.array_equal(self.consts[name], array):
+            name += "'"
+        self.buffers[name] = Buffer(name, array.dtype.name, array.shape, Place.CONST)
+        self.consts[name] = array
         return name
 
     def need(self, name: str) -> None:
@@ -87,10 +101,9 @@ def make_plan(
         if name:
             draft.add(name, Place.INPUT)
     for node in net.nodes:
-        for name in node.inputs:
-            draft.need(name)
         if isinstance(node, nd.Alias):
             (out,) = node.outputs
+            draft.need(node.source)
             place = draft.buffers[node.source].place
             draft.add(out, place, draft.root(node.source))
             continue
@@ -98,14 +111,21 @@ def make_plan(
             if name not in draft.buffers:
                 draft.add(name, Place.ARENA)
         made = _emit(draft, node)
+        # Not what the node reads: the filter may be another, turned round.
+        for step in made:
+            for name in step.reads:
+                draft.need(name)
         draft.steps.extend(made)
         draft.origins.update((s.name, net.origins.get(node.name, ())) for s in made)
     for name in net.outputs:
         draft.need(name)
         _mark_output(draft, draft.root(name))
+    # A library may read a filter in another order: then nothing reads the one it was made of.
+    read = {draft.root(n) for s in draft.steps for n in s.reads} | {*map(draft.root, net.outputs)}
+    consts = {name: array for name, array in draft.consts.items() if name in read}
     return Plan(
         draft.buffers,
-        draft.consts,
+        consts,
         tuple(draft.steps),
         net.inputs,
         net.outputs,
@@ -127,17 +147,31 @@ def _emit(draft: _Draft, node: nd.Node) -> list[Step]:
     if isinstance(node, nd.Pointwise):
         return list(emit_pointwise(node, draft.net))
     if isinstance(node, nd.Conv):
-        found = candidates(node, draft.net, draft.target)
-        layer = signature(node, draft.net)
-        choice = draft.choose(layer, found)
-        made = emit_conv(node, draft.net, draft.scratch, choice)
-        draft.decisions[node.name] = Decision(layer, choice, found, tuple(s.name for s in made))
-        return made
+        return _convolution(draft, node)
     if isinstance(node, nd.HostCode):
         return [Host(node.name, node.run, node.reads, node.outputs)]
     if isinstance(node, nd.Custom):
         return [_custom(draft, node)]
     raise AssertionError(f"no emitter for {type(node).__name__}")
+
+
+def _convolution(draft: _Draft, node: nd.Conv) -> list[Step]:
+    """A convolution or a product of matrices, by the candidate that is chosen."""
+    net, target = draft.net, draft.target
+    found = (*candidates(node, net, target), *choices(node, net, target))
+    layer = signature(node, net)
+    choice = draft.choose(layer, found)
+    if choice.algorithm is Algorithm.CUDNN:
+        made = emit_convolution(node, net, draft, choice)
+    else:
+        made = emit_conv(node, net, draft, choice)
+    if target.tf32:
+        made = [
+            replace(s, gemm=replace(s.gemm, tf32=True)) if isinstance(s, Library) else s
+            for s in made
+        ]
+    draft.decisions[node.name] = Decision(layer, choice, found, tuple(s.name for s in made))
+    return made
 
 
 def _custom(draft: _Draft, node: nd.Custom) -> Step:

@@ -25,7 +25,7 @@ def text(name: str) -> str:
 
 def prelude() -> str:
     """What stands before the kernels of a module."""
-    return text("prelude")
+    return text("prelude") + text("tiles")
 
 
 def fill(source: str, **fields: object) -> str:

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from loadrun.backends.cuda import nodes as nd
+from loadrun.backends.cuda.plan import Convolution, Engine
 
 __all__ = [
     "Algorithm",
@@ -18,13 +22,16 @@ __all__ = [
     "Target",
     "Tile",
     "candidates",
+    "chunk_elements",
     "inner_size",
     "pixels",
     "signature",
+    "tensor_kind",
 ]
 
-# Blocks that a large GPU runs at once; fewer leave parts of it idle.
+# Multiprocessors of a large GPU; fewer blocks leave parts of it idle.
 _ENOUGH = 132
+_THREADS = 256  # threads that keep a multiprocessor busy
 _SPLIT_DEPTH = 256  # least inner size of a part
 _MOST_SPLITS = 32
 # Products of this many multiplications and more go to the vendor's library where one can.
@@ -36,7 +43,10 @@ class Algorithm(enum.Enum):
 
     DIRECT = "direct"  # an output element a thread
     GEMM = "gemm"  # tiles of any element type
+    SCALAR = "tile"  # tiles of float32, copied while others are multiplied
+    TENSOR = "mma"  # the same on tensor cores
     LIBRARY = "library"  # the vendor's product of matrices
+    CUDNN = "cudnn"  # the vendor's convolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +80,24 @@ class Choice:
         algorithm: Which kernel.
         tile: Its tile; None where it has none.
         splits: Parts of the inner dimension that blocks of their own sum up.
+        spec, engine: What the vendor's library is asked for, and how it does it; None: it is not.
+        fused: Whether what follows the sums is part of its call.
     """
 
     algorithm: Algorithm
     tile: Tile | None = None
     splits: int = 1
+    spec: Convolution | None = None
+    engine: Engine | None = None
+    fused: bool = True
 
     def __str__(self) -> str:
         """As policy files and reports name it: `gemm 64x64x16 split 4`."""
         text = self.algorithm.value
         if self.tile is not None:
             text += f" {self.tile.bm}x{self.tile.bn}x{self.tile.bk}"
+        if self.engine is not None:
+            text += f" {'' if self.fused else 'sums '}{self.engine.name}"
         return f"{text} split {self.splits}" if self.splits > 1 else text
 
 
@@ -91,19 +108,60 @@ class Target:
     Attributes:
         capability: The device's compute capability, as (8, 0); None: unknown or none.
         tf32: Whether float32 factors may be rounded to TF32's 10 bits.
+        library: Whether the vendor's products of matrices are there.
+        engines: Gives the ways of the vendor's library to compute a convolution; None: it is not
+            to be asked.
     """
 
     capability: tuple[int, int] | None = None
     tf32: bool = False
+    library: bool = True
+    engines: Callable[[Convolution], tuple[Engine, ...]] | None = None
 
 
-_TILES = {
-    Algorithm.GEMM: (
-        Tile(128, 128, 8, 8, 8),
-        Tile(64, 64, 16, 4, 4),
-        Tile(32, 64, 16, 4, 4),
-    )
-}
+# Tensor cores whose shapes and copies `tile.cu` uses.
+_TENSOR_CORES = (8, 0)
+# Each list begins with a large tile, one for middle sizes and one for few channels.
+_PLAIN = (Tile(128, 128, 8, 8, 8), Tile(64, 64, 16, 4, 4), Tile(32, 64, 16, 4, 4))
+_SCALAR = (
+    Tile(128, 128, 16, 8, 8),
+    Tile(64, 64, 16, 8, 4),
+    Tile(32, 64, 16, 4, 4),
+    Tile(128, 64, 16, 8, 8),
+    Tile(64, 128, 16, 8, 8),
+    Tile(64, 32, 16, 4, 4),
+)
+# Depths in bytes: a tile is as deep as its element type makes it.
+_TENSOR = (
+    Tile(128, 128, 64, 64, 32, 32),
+    Tile(64, 64, 64, 32, 32, 32),
+    Tile(32, 64, 64, 16, 32, 32),
+    Tile(128, 64, 64, 64, 32, 32),
+    Tile(64, 128, 64, 32, 64, 32),
+    Tile(64, 64, 128, 32, 32, 32),
+    Tile(64, 32, 64, 32, 16, 32),
+)
+_KINDS = {"f16": "Halves", "bf16": "Bfloats", "f32": "Tf32"}
+
+
+def chunk_elements(node: nd.Conv, net: nd.Network) -> int:
+    """Elements of the operands in 16 bytes."""
+    return 16 // np.dtype(net.tensors[node.x].dtype).itemsize
+
+
+def tensor_kind(node: nd.Conv, net: nd.Network) -> str | None:
+    """The kind of products that tensor cores form of a node's types; None: they cannot."""
+    left, right = (net.tensors[n].ctype for n in (node.w, node.x))
+    if node.accumulator == "int":
+        return f"Bytes<{left}, {right}>" if {left, right} <= {"i8", "u8"} else None
+    return _KINDS.get(left) if left == right else None
+
+
+def _tiles(node: nd.Conv, net: nd.Network, algorithm: Algorithm) -> tuple[Tile, ...]:
+    if algorithm is Algorithm.TENSOR:
+        size = 16 // chunk_elements(node, net)
+        return tuple(replace(t, bk=t.bk // size) for t in _TENSOR)
+    return _SCALAR if algorithm is Algorithm.SCALAR else _PLAIN
 
 
 def pixels(node: nd.Conv) -> int:
@@ -131,17 +189,30 @@ def signature(node: nd.Conv, net: nd.Network) -> str:
 
 def candidates(node: nd.Conv, net: nd.Network, target: Target) -> tuple[Choice, ...]:
     """All ways to compute a node on a target, the one that is taken unmeasured first."""
+    if _only_direct(node):
+        return (Choice(Algorithm.DIRECT),)
     found: list[Choice] = []
-    if node.gemm is not None:
+    kind = tensor_kind(node, net)
+    tensor = kind is not None and _has_tensor_cores(kind, target)
+    if node.gemm is not None and target.library and not tensor:
         g = node.gemm
         if g.batch * g.m * g.n * g.k >= _LIBRARY:
             found.append(Choice(Algorithm.LIBRARY))
-    if _only_direct(node):
-        return (Choice(Algorithm.DIRECT),)
     if _few_channels(node):
         found.append(Choice(Algorithm.DIRECT))
-    found += _tiled(node, Algorithm.GEMM)
+    if tensor:
+        found += _tiled(node, net, Algorithm.TENSOR)
+    if kind == "Tf32":
+        found += _tiled(node, net, Algorithm.SCALAR)
+    else:
+        found += _tiled(node, net, Algorithm.GEMM)
     return tuple(dict.fromkeys(found))
+
+
+def _has_tensor_cores(kind: str, target: Target) -> bool:
+    if target.capability is None or target.capability < _TENSOR_CORES:
+        return False
+    return target.tf32 or kind != "Tf32"
 
 
 def _only_direct(node: nd.Conv) -> bool:
@@ -154,9 +225,9 @@ def _few_channels(node: nd.Conv) -> bool:
     return node.groups > 1 and node.label != "matmul" and (few or node.depth < 4)
 
 
-def _tiled(node: nd.Conv, algorithm: Algorithm) -> list[Choice]:
+def _tiled(node: nd.Conv, net: nd.Network, algorithm: Algorithm) -> list[Choice]:
     """Choices of a tiled kernel: the best guess, then the other tiles, then other splits."""
-    tiles = _TILES[algorithm]
+    tiles = _tiles(node, net, algorithm)
     best = _best_tile(node, tiles)
     order = [best, *(t for t in tiles if t is not best)]
     guessed = [Choice(algorithm, t, _splits(node, t)) for t in order]
@@ -186,7 +257,7 @@ def _most_splits(node: nd.Conv) -> int:
 
 
 def _splits(node: nd.Conv, tile: Tile) -> int:
-    blocks = _blocks(node, tile)
-    if blocks * 2 > _ENOUGH:
+    blocks, enough = _blocks(node, tile), _ENOUGH * max(1, _THREADS // tile.threads)
+    if blocks * 2 > enough:
         return 1
-    return min(-(-_ENOUGH // blocks), _most_splits(node))
+    return min(-(-enough // blocks), _most_splits(node))

@@ -38,6 +38,35 @@ template <class T> static inline T __shfl_xor_sync(unsigned, T value, int mask) 
 template <class T> static inline T __shfl_sync(unsigned, T value, int lane) {
   return emulated_swap(value, lane & 31);
 }
+// Copies that go on meanwhile: in even blocks they are made when their group is waited for, in odd
+// blocks at once, so that both a missing wait and a buffer that is still read show.
+struct emulated_copying { void *to; const void *from; int bytes, size; long long group; };
+static struct {
+  emulated_copying all[64];
+  int count;
+  long long group;
+} emulated_copies[1024];
+static inline void emulated_make(const emulated_copying &c) {
+  memcpy(c.to, c.from, (size_t)c.bytes);
+  memset((char *)c.to + c.bytes, 0, (size_t)(c.size - c.bytes));
+}
+static inline void emulated_wait_groups(int last) {
+  auto &own = emulated_copies[threadIdx.x];
+  int kept = 0;
+  for (int i = 0; i < own.count; i++) {
+    if (own.all[i].group < own.group - last) emulated_make(own.all[i]);
+    else own.all[kept++] = own.all[i];
+  }
+  own.count = kept;
+}
+static inline void emulated_copy(void *to, const void *from, int bytes, int size) {
+  auto &own = emulated_copies[threadIdx.x];
+  emulated_copying c = {to, from, bytes, size, own.group};
+  if (((unsigned long long)to | (unsigned long long)from) & (unsigned)(size - 1)) __builtin_trap();
+  if ((blockIdx.x + blockIdx.y + blockIdx.z) & 1 || own.count == 64) emulated_make(c);
+  else own.all[own.count++] = c;
+}
+static inline void emulated_end_group() { emulated_copies[threadIdx.x].group++; }
 template <class T> static inline T atomicAdd(T *at, T value) {
   T old = *at;
   *at = old + value;

@@ -35,7 +35,8 @@ $NAME(const $XT *__restrict__ x, const $WT *__restrict__ w, $EXTRAS $YT *__restr
           if (inside && (unsigned)iz < (unsigned)D && (unsigned)iy < (unsigned)H &&
               (unsigned)ix < (unsigned)W) {
             auto a = widen(plane[iz * xd + iy * xh + ix * xw]);
-            auto b = widen(wp[(((c * $KD) + kz) * $KH + ky) * $KW * wk + kx * wk]);
+            const int tap = (kz * $KH + ky) * $KW + kx;
+            auto b = widen(wp[($TAPS_FIRST ? tap * ic + c : c * $KD * $KH * $KW + tap) * wk]);
             acc = $MAC;
           }
         }

@@ -12,7 +12,7 @@ $NAME(const $XT *__restrict__ x, const $WT *__restrict__ w, $EXTRAS $YT *__restr
   const int tid = (int)threadIdx.x;
   const int g = (int)blockIdx.z / splits, split = (int)blockIdx.z - g * splits;
   const int m0 = (int)blockIdx.y * $BM, p0 = (int)blockIdx.x * $BN;
-  const int kend = min(K, (split + 1) * step);
+  const int kend = min(K, (split + 1) * step), C = K / ($KD * $KH * $KW);
   const int tx = tid % ($BN / $TN), ty = tid / ($BN / $TN);
   constexpr int NA = $BM * $BK / $THREADS, NB = $BN * $BK / $THREADS;
   constexpr int TAPS = $KD * $KH * $KW;
@@ -48,7 +48,7 @@ $NAME(const $XT *__restrict__ x, const $WT *__restrict__ w, $EXTRAS $YT *__restr
       int k = k0 + ($XROW ? tid % $BK : tid / $BN + j * ($THREADS / $BN));
       rb[j] = 0;
       if (k < kend && base[at] >= 0) {
-        int c = k / TAPS, t = k - c * TAPS;
+        int c = $TAPS_FIRST ? k % C : k / TAPS, t = $TAPS_FIRST ? k / C : k % TAPS;
         int kz = t / ($KH * $KW), ky = t / $KW % $KH, kx = t % $KW;
         int iz, iy, ix;
         bool inside = true;

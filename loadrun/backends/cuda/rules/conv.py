@@ -41,6 +41,8 @@ _ACTIVATE = {
     _NONLINEAR.SIGMOID: "(1.f / (1.f + expf(-{0})))",
     _NONLINEAR.H_SWISH: "({0} * clip({0} + 3.f, 0.f, 6.f) / 6.f)",
 }
+# Channels from which on filters are packed by places of the window.
+_MANY = 8
 # Stored filters whose (channel, taps) are next to each other, so that they need no packing.
 _PLAIN = frozenset({"OIHW", "GOIHW", "OIDHW", "GOIDHW"})
 
@@ -91,25 +93,27 @@ def _group_stride(channels: int, lanes: int, block: int) -> int:
 
 def _weights(
     low: Lowering, value: Value, g: Geometry, *, transposed: bool
-) -> tuple[str, tuple[int, int, int]]:
-    """The filter's tensor and its strides of group, output channel and place in the sum."""
-    inner = g.depth * math.prod(g.window.kernel)
+) -> tuple[str, tuple[int, int, int], bool]:
+    """The filter's tensor, its strides of group, output channel and place in the sum, and order.
+
+    Constant filters are packed as (group, place in the sum, output channel). Where there are
+    enough channels to fill a slice, places of the window come first.
+    """
+    channels, outputs = (g.outputs, g.depth) if transposed else (g.depth, g.outputs)
+    inner = channels * math.prod(g.window.kernel)
     array = low.array(value)
     if array is None:
         if g.filter.axes not in _PLAIN or g.flip or transposed:
             raise NotApplicable("the filter is computed at run time, in this layout")
-        return low.name(value), (g.outputs * inner, inner, 1)
-    kernel: Any = g.kernel(np.asarray(array))
+        return low.name(value), (outputs * inner, inner, 1), False
+    kernel: Any = g.kernel(np.asarray(array)).reshape(g.groups, g.outputs, g.depth, -1)
     if transposed:
-        taps = kernel.shape[3:]
-        kernel = kernel.reshape(g.groups, g.outputs, g.depth, -1).swapaxes(2, 3)
-        packed = kernel.reshape(g.groups, g.outputs * math.prod(taps), g.depth)
-        width = g.depth
-    else:
-        packed = kernel.reshape(g.groups, g.outputs, inner).swapaxes(1, 2)
-        width = g.outputs
-    packed = np.ascontiguousarray(packed)
-    return low.constant(packed, low.dtype(value)), (packed[0].size, 1, width)
+        kernel = kernel.swapaxes(1, 2)
+    taps_first = channels >= _MANY and kernel.shape[3] > 1
+    order = (0, 3, 2, 1) if taps_first else (0, 2, 3, 1)
+    packed = np.ascontiguousarray(kernel.transpose(order)).reshape(g.groups, inner, outputs)
+    name = low.constant(packed, low.dtype(value))
+    return name, (inner * outputs, 1, outputs), taps_first
 
 
 def _conv(
@@ -125,7 +129,7 @@ def _conv(
     """Add a forward convolution of inputs 0 and 1."""
     xn, xc, xd, xh, xw = image_strides(g.src, g.src_shape)
     yn, yc, yd, yh, yw = image_strides(g.dst, g.dst_shape)
-    w, w_strides = _weights(low, node.inputs[1], g, transposed=False)
+    w, w_strides, taps_first = _weights(low, node.inputs[1], g, transposed=False)
     window = g.window
     a, b = call.dtype(0), call.dtype(1)
     conv = nd.Conv(
@@ -136,7 +140,7 @@ def _conv(
         (yn, _group_stride(g.outputs, g.dst.lanes, yc), yc, yd, yh, yw), expr,
         x_lanes=g.src.lanes, y_lanes=g.dst.lanes, x_zero=a.zero_point or 0,
         w_zero=b.zero_point or 0, accumulator="float" if a.is_float else "int",
-        roles=roles or roles_of(g.dst), extras=extras,
+        roles=roles or roles_of(g.dst), extras=extras, taps_first=taps_first,
     )  # fmt: skip
     _add(low, node, conv)
 
@@ -254,7 +258,7 @@ def transposed(low: Lowering, node: Node, call: Call) -> None:
     _check(low, node)
     given = low.shape(node.inputs[2]) if len(node.inputs) > 2 else None
     g = geometry_of_gradient(call.param, call.shape(0), call.shape(1), given)
-    w, w_strides = _weights(low, node.inputs[0], g, transposed=True)
+    w, w_strides, taps_first = _weights(low, node.inputs[0], g, transposed=True)
     xn, xc, xd, xh, xw = image_strides(g.dst, g.dst_shape)
     yn, yc, yd, yh, yw = image_strides(g.src, g.src_shape)
     b = Builder()
@@ -269,6 +273,6 @@ def transposed(low: Lowering, node: Node, call: Call) -> None:
         (yn, _group_stride(g.depth, g.src.lanes, yc), yc, yd, yh, yw), b.done(result),
         x_lanes=g.dst.lanes, y_lanes=g.src.lanes, x_zero=diff.zero_point or 0,
         w_zero=flt.zero_point or 0, accumulator="float" if diff.is_float else "int",
-        transposed=True, roles=roles_of(g.src), label="deconv",
+        transposed=True, roles=roles_of(g.src), taps_first=taps_first, label="deconv",
     )  # fmt: skip
     _add(low, node, conv)
