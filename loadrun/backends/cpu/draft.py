@@ -6,7 +6,7 @@ halos. A form that is asked for and does not exist yet is made by a copy step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.cache import digest
+from loadrun.backends.cpu.candidates import layer_key
 from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.kernels import copy, relayout
 from loadrun.backends.cpu.layout import Halo, Image, blocked, plain, planar
@@ -29,6 +30,7 @@ from loadrun.backends.cpu.plan import (
     Step,
 )
 from loadrun.backends.cpu.target import Target
+from loadrun.backends.cpu.ways import DEFAULT, Way
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -41,10 +43,12 @@ class Options:
     Attributes:
         winograd: Allow Winograd's algorithm.
         bands: Allow running blocks band by band.
+        ways: Choices for layers by their keys; the cost model chooses for others.
     """
 
     winograd: bool = True
     bands: bool = True
+    ways: Mapping[str, Way] = field(default_factory=dict)
 
 
 def image_shape(shape: nd.Shape) -> tuple[int, int, int, int]:
@@ -85,6 +89,7 @@ class Draft:
     """The plan so far.
 
     `contents` gives the keys of constants; `by_rows`: the node being emitted is part of a band.
+    `banded` are names of nodes in bands, for which the cost model chooses.
     `joins` are tensors whose `parts` lie in them: by name the join and the part's first block.
     """
 
@@ -101,6 +106,7 @@ class Draft:
     parts: dict[str, tuple[str, int]] = field(default_factory=dict)
     joins: set[str] = field(default_factory=set)
     names: dict[str, int] = field(default_factory=dict)
+    banded: set[str] = field(default_factory=set)
     by_rows: bool = False
     made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
@@ -112,6 +118,12 @@ class Draft:
         found: _T = self.made[key]
         return found
 
+    def way(self, node: nd.Node) -> Way:
+        """What was chosen for a node."""
+        if not self.options.ways or node.name in self.banded:
+            return DEFAULT
+        return self.options.ways.get(layer_key(self.network, node), DEFAULT)
+
     # -- buffers
     def add_buffer(self, buffer: Buffer) -> str:
         """Note a buffer; returns its name."""
@@ -122,7 +134,7 @@ class Draft:
 
     def add_scratch(self, name: str, nbytes: int) -> str:
         """A buffer for one operator's own use, shared by all threads."""
-        return self.add_buffer(Buffer(name, nbytes, Place.ARENA, (nbytes,), "uint8"))
+        return self.add_buffer(Buffer(name, nbytes, Place.ARENA, (nbytes,), "uint8", scratch=True))
 
     def add_plain(self, tensor: str, place: Place = Place.ARENA) -> str:
         """The contiguous form of a tensor that a step is about to write."""

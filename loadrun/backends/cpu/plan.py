@@ -40,6 +40,7 @@ class Buffer:
         dtype: Numpy's name of the element type.
         image: Layout of an image tensor; None for a contiguous array.
         alias: Name of the buffer whose memory this one is, under another shape; or empty.
+        scratch: It serves one operator's algorithm and holds no tensor.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Buffer:
     dtype: str = "float32"
     image: Image | None = None
     alias: str = ""
+    scratch: bool = False
 
     def __str__(self) -> str:
         """One line."""

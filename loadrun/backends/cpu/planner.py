@@ -8,12 +8,14 @@ from collections.abc import Callable
 from loadrun.backends.cpu import banding, fusion, joining, steps_array, steps_conv, views
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.cache import Cache
+from loadrun.backends.cpu.candidates import Layer, chain_key, layer_key, ways_of
 from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.draft import Draft, Options
 from loadrun.backends.cpu.plan import Place, Plan, Step
 from loadrun.backends.cpu.target import Target
+from loadrun.backends.cpu.ways import APART, DEFAULT
 
-__all__ = ["Options", "make_plan"]
+__all__ = ["Options", "layers", "make_plan", "plan_simplified", "simplify"]
 
 _EMIT: dict[type[nd.Node], Callable[[Draft, nd.Node], None]] = {
     nd.Assemble: steps_array.emit_assemble,
@@ -54,15 +56,50 @@ def make_plan(
 
     Without `contents` constants get no keys, so packed weights are not kept.
     """
-    contents = contents or Contents(Cache(None))
-    fused = fusion.fuse(views.rewrite(network))
-    draft = Draft(fused, target, threads, options or Options(), contents)
+    found = contents or Contents(Cache(None))
+    return plan_simplified(simplify(network), target, threads, options or Options(), found)
+
+
+def simplify(network: nd.Network) -> nd.Network:
+    """Nodes as they will be computed: views rewritten, elementwise operators fused."""
+    return fusion.fuse(views.rewrite(network))
+
+
+def layers(
+    network: nd.Network, target: Target, threads: int, options: Options, *, full: bool
+) -> list[Layer]:
+    """Layers of a simplified network that can be computed in several ways, and chains in bands.
+
+    `full` lists all ways there are. The layers of a chain are listed as well, for when it is not
+    run in bands.
+    """
+    draft = Draft(network, target, threads, options, Contents(Cache(None)))
+    found = []
+    for node in network.nodes:
+        how = steps_conv.default_algorithm(draft, node) if isinstance(node, nd.Conv) else ""
+        ways = ways_of(network, node, target, threads, default=how, full=full)
+        if len(ways) > 1:
+            found.append(Layer((node.name,), layer_key(network, node), ways, how))
+    for first, last in _ranges(draft):
+        nodes = network.nodes[first:last]
+        key = chain_key(network, nodes)
+        found.append(Layer(tuple(n.name for n in nodes), key, (DEFAULT, APART)))
+    return found
+
+
+def plan_simplified(
+    network: nd.Network, target: Target, threads: int, options: Options, contents: Contents
+) -> Plan:
+    """`make_plan` of a network that `simplify` made."""
+    draft = Draft(network, target, threads, options, contents)
+    ranges = _chosen_ranges(draft)
+    draft.banded = {n.name for first, last in ranges for n in network.nodes[first:last]}
     steps_conv.find_halos(draft)
     joining.find_parts(draft)
     for name in draft.network.inputs:
         if name in network.shapes:  # others stay with Python
             draft.add_plain(name, Place.INPUT)
-    bands = _emit_nodes(draft)
+    bands = _emit_nodes(draft, ranges)
     for name in draft.network.outputs:
         steps_array.finish_output(draft, name)
     return Plan(
@@ -83,16 +120,31 @@ def _bandable(draft: Draft, node: nd.Node) -> bool:
     if isinstance(node, nd.Conv) and not isinstance(node, nd.TransposedConv):
         if steps_conv.uses_bytes(draft.target, node):
             return False
-        return steps_conv.algorithm_of(draft, node) in ("direct", "depthwise")
+        return steps_conv.default_algorithm(draft, node) in ("direct", "depthwise")
     return False
 
 
-def _emit_nodes(draft: Draft) -> list[tuple[int, int]]:
+def _ranges(draft: Draft) -> list[tuple[int, int]]:
+    """Ranges of nodes that the cost model would run in bands."""
+    if not draft.options.bands:
+        return []
+    return banding.find_bands(draft.network, draft.target, functools.partial(_bandable, draft))
+
+
+def _chosen_ranges(draft: Draft) -> list[tuple[int, int]]:
+    """Ranges of nodes to run in bands: the cost model's, less those chosen to run apart."""
+    ranges, ways = _ranges(draft), draft.options.ways
+    if ways:
+        nodes = draft.network.nodes
+        ranges = [
+            r for r in ranges if ways.get(chain_key(draft.network, nodes[slice(*r)])) != APART
+        ]
+    return ranges
+
+
+def _emit_nodes(draft: Draft, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Emit all nodes in order; returns the ranges of steps that run in bands."""
     net = draft.network
-    ranges: list[tuple[int, int]] = []
-    if draft.options.bands:
-        ranges = banding.find_bands(net, draft.target, functools.partial(_bandable, draft))
     inside = {k: last for first, last in ranges for k in range(first, last)}
     starts = {first for first, _ in ranges}
     bands: list[tuple[int, int]] = []

@@ -23,7 +23,9 @@ from mgeserial.ir.graph import Node
 
 __all__ = [
     "Attribution",
+    "Stepper",
     "attribute",
+    "label_of",
     "memory",
     "pin",
     "renamed",
@@ -31,6 +33,7 @@ __all__ = [
     "timed_steps",
     "unshared",
     "workspace",
+    "workspace_of",
 ]
 
 # For each name of a native node the operators of the graph that it computes.
@@ -52,6 +55,44 @@ def run_parts(program: Program, feeds: Sequence[Array]) -> tuple[list[Array], Pa
     return [arrays[name] for name in program.plan.outputs], Parts(spent)
 
 
+class Stepper:
+    """One run of a program, whose phases the caller asks for in parts."""
+
+    def __init__(self, program: Program, feeds: Sequence[Array]) -> None:
+        """Begin; use it as a context: other callers wait until it ends."""
+        self._program, self._arrays = program, program._check(feeds)
+        program._allocate(self._arrays)
+        self._turn = program._team.turn()
+        self._at, self._segment = 0, 0
+
+    def __enter__(self) -> Stepper:
+        """Wait for the turn."""
+        self._turn.__enter__()
+        self._program._patch(self._arrays)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the turn."""
+        self._turn.__exit__(*_)
+
+    def settle(self) -> None:
+        """Run the Python steps that stand before the next phase, or at the end."""
+        segments = self._program._segments
+        while self._segment < len(segments) and segments[self._segment].last == self._at:
+            host = segments[self._segment].host
+            if host is not None:
+                self._program._run_host(host, self._arrays)
+            self._segment += 1
+
+    def run(self, last: int) -> None:
+        """Run phases up to `last`, and the Python steps between them."""
+        while self._at < last:
+            self.settle()
+            stop = min(last, self._program._segments[self._segment].last)
+            self._turn.run(self._at, stop)
+            self._at = stop
+
+
 def timed_steps(
     program: Program, feeds: Sequence[Array], repeat: int, origin: Attribution
 ) -> list[StepSpans]:
@@ -60,7 +101,7 @@ def timed_steps(
     The label is that of the operator: a step's own packing and further kernels belong to it.
     """
     groups = _groups(program.plan)
-    labels = {name: _label(name, origin) for name in groups}
+    labels = {name: label_of(name, origin) for name in groups}
     order: list[list[str]] = []
     spans: list[list[tuple[int, int]]] = []
     for _ in range(repeat):
@@ -118,7 +159,7 @@ def _groups(plan: Plan) -> dict[str, list[Step | HostStep]]:
     return found
 
 
-def _label(name: str, labels: Container[str]) -> str:
+def label_of(name: str, labels: Container[str]) -> str:
     """Label of the operator that a step or a band is part of; its own name where there is none."""
     stem = _stem(name)
     head = stem
@@ -138,7 +179,7 @@ def _spans_of(
 ) -> StepSpans:
     """What is known of steps that were timed together; an operator is listed once (`named`)."""
     native = [s for s in steps if isinstance(s, Step)]
-    labels = dict.fromkeys(_label(s.name, origin) for s in steps)
+    labels = dict.fromkeys(label_of(s.name, origin) for s in steps)
     nodes = [n for label in labels for n in origin.get(label, ()) if n not in named]
     named.update(nodes)
     made = {name for s in steps for name in s.writes}
@@ -201,7 +242,7 @@ def attribute(
         labels: Operator by the name of its node.
         order: The graph's operators in order.
     """
-    present = {_label(name, labels) for name in steps}
+    present = {label_of(name, labels) for name in steps}
     home = {node: label for label, node in labels.items() if label in present}
     fused = {node for node in labels.values() if node not in home}
     for node in reversed(order):
@@ -235,8 +276,16 @@ def memory(program: Program) -> MemoryPlan:
 
 
 def workspace(plan: Plan) -> int:
-    """Scratch memory of all threads, in bytes."""
-    return plan.threads * max([s.kernel.scratch for s in plan.steps if isinstance(s, Step)] + [0])
+    """Most scratch memory of any step, in bytes."""
+    return max([workspace_of(plan, s) for s in plan.steps if isinstance(s, Step)] + [0])
+
+
+def workspace_of(plan: Plan, step: Step) -> int:
+    """Scratch memory of a step: of each thread, and what its threads share."""
+    shared = {n for n in (*step.reads, *step.writes) if n in plan.buffers}
+    return plan.threads * step.kernel.scratch + sum(
+        plan.buffers[n].nbytes for n in shared if plan.buffers[n].scratch
+    )
 
 
 def unshared(plan: Plan) -> Plan:

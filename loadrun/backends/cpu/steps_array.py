@@ -93,7 +93,9 @@ def emit_dense(draft: Draft, node: nd.Node) -> None:
     y = draft.add_plain(node.outputs[0])
     m, k = draft.network.shapes[node.inputs[0]]
     n = node.weights.shape[1]
-    code = matmul.Dense(m, k, n, node.epilogue, draft.target, threads=draft.threads)
+    code = matmul.Dense(
+        m, k, n, node.epilogue, draft.target, threads=draft.threads, way=draft.way(node)
+    )
     w = draft.packed_const(f"{node.name}:w", code.packed_bytes, node, code.pack, code.kernel.name)
     b = draft.array_const(f"{node.name}:bias", conv.pad_bias(node.bias, n, draft.target.lanes))
     taps = draft.array_const(f"{node.name}:taps", code.taps)
@@ -115,6 +117,7 @@ def emit_matmul(draft: Draft, node: nd.Node) -> None:
         draft.target,
         transposed=node.transposed,
         threads=draft.threads,
+        way=draft.way(node),
     )
     packed = draft.add_scratch(f"{node.name}:packed", code.packed_bytes)
     draft.step(f"{node.name}:pack", code.pack_kernel, (b, packed), (b,), (packed,), "pack")
@@ -201,9 +204,6 @@ def emit_join(draft: Draft, node: nd.Node) -> None:
         at += dims[node.axis]
 
 
-def emit_reshape(draft: Draft, node: nd.Node) -> None:
-    """Another name for the same memory; a copy where the caller owns either side."""
-    x, name = draft.need_plain(node.inputs[0]), node.outputs[0]
 def emit_assemble(draft: Draft, node: nd.Node) -> None:
     """One strided copy per piece."""
     assert isinstance(node, nd.Assemble)
@@ -261,6 +261,9 @@ def emit_cumulate(draft: Draft, node: nd.Node) -> None:
     draft.step(node.name, kernel, (x, y), (x,), (y,), "cumulate")
 
 
+def emit_reshape(draft: Draft, node: nd.Node) -> None:
+    """Another name for the same memory; a copy where the caller owns either side."""
+    x, name = draft.need_plain(node.inputs[0]), node.outputs[0]
     if name not in draft.network.outputs:
         draft.add_alias(name, x)
         return

@@ -10,6 +10,7 @@ from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.draft import Draft, Options
 from loadrun.backends.cpu.kernels import conv, copy, deconv, depthwise, pool, resample, winograd
 from loadrun.backends.cpu.kernels.conv import ConvSpec, DirectConv
+from loadrun.backends.cpu.kernels.winograd_share import Sharing, share
 from loadrun.backends.cpu.layout import Halo, Image
 from loadrun.backends.cpu.target import Target
 
@@ -36,6 +37,14 @@ def algorithm(spec: ConvSpec, oh: int, ow: int, options: Options) -> str:
 
 def algorithm_of(draft: Draft, node: nd.Conv) -> str:
     """The algorithm for a node."""
+    wanted = draft.way(node).algorithm
+    if wanted:
+        return "direct" if wanted == "blocked" else wanted
+    return default_algorithm(draft, node)
+
+
+def default_algorithm(draft: Draft, node: nd.Conv) -> str:
+    """The cost model's algorithm for a node."""
     _, _, h, w = draft.network.shapes[node.inputs[0]]
     options = Options(winograd=False) if node.exact else draft.options
     return algorithm(node.spec, *node.spec.out_size(h, w), options)
@@ -44,6 +53,8 @@ def algorithm_of(draft: Draft, node: nd.Conv) -> str:
 def wants_planar(draft: Draft, node: nd.Conv) -> bool:
     """A convolution of few channels of a plain tensor reads NCHW."""
     if node.spec.groups > 1 or node.spec.ic > 4 or node.spec.kw > 16:
+        return False
+    if draft.way(node).algorithm == "blocked":
         return False
     return not draft.only_blocked(node.inputs[0])
 
@@ -120,6 +131,7 @@ def emit_conv(draft: Draft, node: nd.Node) -> None:
             threads=draft.threads,
             by_rows=by_rows,
             dot=dot,
+            way=draft.way(node),
         )
     size = _packed_bytes(code, spec, t)
     packing = f"{how} {code.kernel.name}"
@@ -161,12 +173,16 @@ def _packed_bytes(code: _Code, spec: ConvSpec, t: Target) -> int:
 def _winograd(
     draft: Draft, node: nd.Conv, x: Image, y: Image, res: Image | None, m: int
 ) -> winograd.WinogradConv:
-    """By rows when the transformed weights stay in the cache while rows go by."""
-    points = (m + 2) ** 2
-    u_bytes = 4 * points * node.spec.ic * node.spec.oc
-    tiles = -(-y.h // m) * -(-y.w // m)
-    v_bytes = 4 * points * node.spec.ic * tiles
-    by_rows = u_bytes <= draft.target.l2 * 0.75 or v_bytes > 2 * draft.target.l2
+    """Shared among the threads as was chosen, or as the cost model says."""
+    way, target = draft.way(node), draft.target
+    if way.order == "rows":
+        rows = min(way.chunk, -(-y.h // m))
+        chosen = Sharing(rows or winograd.block_rows(node.spec, y, m, target))
+    elif way.order:
+        chosen = Sharing(0, draft.threads if way.order == "copies" else 1)
+    else:
+        sizes = winograd.sizes(node.spec, x, y, m, target)
+        chosen = share(sizes, draft.threads, target)
     return draft.once(
         winograd.WinogradConv,
         node.spec,
@@ -176,7 +192,7 @@ def _winograd(
         node.epilogue,
         draft.target,
         m=m,
-        by_rows=by_rows,
+        sharing=chosen,
     )
 
 

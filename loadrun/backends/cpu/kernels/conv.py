@@ -13,6 +13,7 @@ from loadrun.backends.cpu.kernels.tiled import Choice, Grid, Tiled, Walk
 from loadrun.backends.cpu.layout import Halo, Image
 from loadrun.backends.cpu.plan import Array, Kernel, Rows
 from loadrun.backends.cpu.target import Target
+from loadrun.backends.cpu.ways import DEFAULT, Way
 
 # Reading what another core has written costs as much as this many times the bytes of weights, which
 # every core holds in its own cache (cores with and without a common last-level cache, Zen 5).
@@ -125,6 +126,7 @@ class DirectConv:
         threads: int = 1,
         by_rows: bool = False,
         dot: bool = False,
+        way: Way = DEFAULT,
     ) -> None:
         """Choose tiles and generate the code.
 
@@ -138,12 +140,13 @@ class DirectConv:
             threads: Threads that will share the work.
             by_rows: Units must be whole rows in order (for bands).
             dot: `x` holds signed bytes; weights are bytes, the bias i32 (see `byte_bias`).
+            way: Tile and order of units, where they are not left to the cost model.
         """
         if not x.halo.covers(spec.halo(x.h, x.w)):
             raise ValueError(f"halo of the input is too small: {x.halo}")
         if x.nbytes >= 1 << 31:
             raise ValueError(f"a convolution's input must be below 2 GiB; got: {x.nbytes}")
-        self.given, self.target = spec, target
+        self.given, self.target, self.way = spec, target, way
         self.spec = spec = merged(spec, target.lanes)
         self.planar = x.lanes == 1
         if self.planar and spec.groups > 1:
@@ -249,13 +252,15 @@ class DirectConv:
 
     def _nb(self) -> int:
         """Output vectors of a tile: 3 beat 2 where they divide (3 % of MobileNetV2 on Zen 5)."""
+        if self.way.vectors:
+            return min(self.vectors, self.way.vectors)
         return 3 if self.vectors % 3 == 0 else min(self.vectors, 2)
 
     def _choose(self, grid: Grid, x: Image, threads: int, by_rows: bool) -> Choice:
         """Tile shape, order of units and their size, from sizes and cache capacities."""
         s, t = self.spec, self.target
         nb = self._nb()
-        if grid.rows * grid.cols * grid.images == 1 and self.vectors >= 8:
+        if grid.rows * grid.cols * grid.images == 1 and self.vectors >= 8 and not self.way.vectors:
             nb = 4
         most = t.tile(min(nb, 4))
         width = min(grid.cols, most)
@@ -266,22 +271,32 @@ class DirectConv:
         panels = -(-self.vectors // nb) * s.groups
         weight_bytes = 4 * s.groups * s.oc * s.ic * s.kh * s.kw
         used = x.nbytes if s.kh > 1 else x.blocks * x.pixel * grid.rows * grid.cols * s.sh
-        heavy = 4 * weight_bytes >= used
+        # Between threads, what the one before wrote by rows goes from core to core; weights do not.
+        heavy = 4 * weight_bytes >= used if threads == 1 else weight_bytes >= 2 * used
         shareable = panels % threads == 0 or panels >= 8 * threads
         stream = not by_rows and not self.planar and heavy
         own = -(-row_tiles // threads)
+        order = "rows"
         if (
             stream
             and grid.images == 1 < threads
             and weight_bytes < _WORTH * used <= _WORTH * 0.65 * t.l2 * threads
             and own * threads <= 1.1 * row_tiles
         ):
+            order = "own"
+        elif stream and shareable and used <= 0.65 * t.l2:
+            order = "panels"
+        if self.way.order and not by_rows:
+            order = self.way.order
+        if order == "own":
             # Every thread reads all weights, but only inputs that it has written itself.
             return Choice(nb, width, height, own, False, fetch=True)
-        if stream and shareable and used <= 0.65 * t.l2:
+        if order == "panels":
             return Choice(nb, width, height, row_tiles, True, fetch=True)
-        chunk = 1 if by_rows else min(4, row_tiles)
-        while chunk > 1 and -(-row_tiles // chunk) * grid.images < 4 * threads:
+        chunk = 1 if by_rows else min(self.way.chunk or 4, row_tiles)
+        while (
+            not self.way.chunk and chunk > 1 and -(-row_tiles // chunk) * grid.images < 4 * threads
+        ):
             chunk -= 1
         return Choice(nb, width, height, chunk, False, fetch=False)
 

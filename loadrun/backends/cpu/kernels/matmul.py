@@ -19,10 +19,14 @@ from loadrun.backends.cpu.kernels.relayout import transpose
 from loadrun.backends.cpu.kernels.tiled import Choice, Grid, Tiled, Walk
 from loadrun.backends.cpu.plan import Array, Kernel
 from loadrun.backends.cpu.target import Target
+from loadrun.backends.cpu.ways import DEFAULT, Way
 
 
-def _tiles(m: int, vectors: int, threads: int, target: Target) -> tuple[int, int]:
+def _tiles(m: int, vectors: int, threads: int, target: Target, way: Way) -> tuple[int, int]:
     """Output vectors and rows of a tile."""
+    if way.vectors:
+        nb = min(vectors, way.vectors if m == 1 else min(way.vectors, 4))
+        return nb, 1 if m == 1 else min(m, target.tile(nb))
     if m == 1:
         # Long stretches of weights suit the processor's own prefetching: 8 vectors 64 us, 4 with
         # explicit prefetching 83 us (1280 x 1000 on Zen 5).
@@ -40,16 +44,25 @@ class Dense:
     """
 
     def __init__(
-        self, m: int, k: int, n: int, epilogue: Epilogue, target: Target, *, threads: int = 1
+        self,
+        m: int,
+        k: int,
+        n: int,
+        epilogue: Epilogue,
+        target: Target,
+        *,
+        threads: int = 1,
+        way: Way = DEFAULT,
     ) -> None:
         """Choose tiles and generate the code."""
         self.target, self.n, self.k = target, n, k
         self.depth = math.gcd(k, micro.MAX_DEPTH)
         self.taps: Array = np.arange(0, k, self.depth, dtype=np.int32).reshape(1, -1) * 4
         vectors = -(-n // target.lanes)
-        nb, width = _tiles(m, vectors, threads, target)
+        nb, width = _tiles(m, vectors, threads, target, way)
         grid = _grid(1, m, k, n, width, self.depth, target, bias=True)
-        choice = _choice(grid, nb, width, heavy=4 * n >= m)
+        heavy = way.order == "panels" if way.order else 4 * n >= m
+        choice = _choice(grid, nb, width, heavy=heavy)
         self.tiled = Tiled(f"dense_f32{epilogue.tag()}", grid, choice, epilogue, target)
         self.kernel: Kernel = self.tiled.kernel
         self.packed_bytes = self.tiled.group_bytes
@@ -112,13 +125,14 @@ class MatMul:
         transposed: bool,
         threads: int = 1,
         epilogue: Epilogue = IDENTITY,
+        way: Way = DEFAULT,
     ) -> None:
         """Choose tiles and generate the code."""
         self.target = target
         self.depth = math.gcd(k, micro.MAX_DEPTH)
         self.taps: Array = np.arange(0, k, self.depth, dtype=np.int32).reshape(1, -1) * 4
         vectors = -(-n // target.lanes)
-        nb, width = _tiles(m, vectors, threads, target)
+        nb, width = _tiles(m, vectors, threads, target, way)
         grid = _grid(batch, m, k, n, width, self.depth, target, bias=False)
         choice = _choice(grid, nb, width, heavy=False)
         self.tiled = Tiled("matmul_f32", grid, choice, epilogue, target)

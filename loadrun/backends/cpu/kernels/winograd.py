@@ -5,7 +5,8 @@ Per block of tiles: V = B^T d B (a vector is `lanes` input channels), M[point] =
 
 * by rows: a unit is a few rows of tiles of one image; V and M are private scratch;
 * by panels: first all of V is made (a shared buffer), then a unit is a panel of output vectors of
-  one image and only M is private. For heavy weights: each is read from far memory once.
+  one image and only M is private. For heavy weights: each is read from far memory once. Each thread
+  may make a copy of V of its own: with more arithmetic, less goes from one core to another.
 
 Argument table: 0 input, 1 U, 2 bias, 3 output, 4 operand, 5 taps, 6 V (by panels).
 """
@@ -21,6 +22,7 @@ from loadrun.backends.cpu.kernels import common, micro
 from loadrun.backends.cpu.kernels import winograd_math as wm
 from loadrun.backends.cpu.kernels.common import Epilogue, pieces
 from loadrun.backends.cpu.kernels.conv import ConvSpec
+from loadrun.backends.cpu.kernels.winograd_share import Sharing, Sizes
 from loadrun.backends.cpu.layout import Halo, Image
 from loadrun.backends.cpu.plan import Array, Kernel, Rows
 from loadrun.backends.cpu.target import Target
@@ -45,6 +47,32 @@ def _apart(nbytes: int, unit: int) -> int:
     return (-(-nbytes // unit) | 1) * unit
 
 
+def _panel(vectors: int) -> int:
+    """Output vectors of a panel."""
+    if vectors % 2:
+        return 3 if vectors % 3 == 0 else 1
+    return 2
+
+
+def sizes(spec: ConvSpec, x: Image, y: Image, m: int, target: Target) -> Sizes:
+    """What the cost of sharing depends on."""
+    vectors = -(-spec.oc // target.lanes)
+    down, across = -(-y.h // m), -(-y.w // m)
+    return Sizes(
+        y.n, down, across, (m + 2) ** 2, spec.ic, vectors, _panel(vectors), x.blocks * x.block
+    )
+
+
+def block_rows(spec: ConvSpec, y: Image, m: int, target: Target) -> int:
+    """Rows of tiles that fill register tiles."""
+    across, down = -(-y.w // m), -(-y.h // m)
+    rows = -(-target.tile(min(-(-spec.oc // target.lanes), 2)) // across)
+    for more in range(rows, min(2 * rows, down) + 1):
+        if down % more == 0:
+            return more
+    return min(rows, down)
+
+
 class WinogradConv:
     """The kernel, its taps, the size of V and how weights are packed."""
 
@@ -58,8 +86,7 @@ class WinogradConv:
         target: Target,
         *,
         m: int,
-        by_rows: bool,
-        rows: int = 0,
+        sharing: Sharing,
     ) -> None:
         """Generate the code.
 
@@ -71,24 +98,21 @@ class WinogradConv:
             epilogue: Fused operations.
             target: Instruction set.
             m: Output tile, 2 or 4.
-            by_rows: Share by rows of tiles, else by panels.
-            rows: Rows of tiles in a unit when by rows; 0 chooses.
+            sharing: By rows of tiles or by panels.
         """
         if not suits(spec) or not x.halo.covers(halo(spec, x.h, x.w, m)):
             raise ValueError("winograd needs 3x3, stride 1, one group and a sufficient halo")
         self.spec, self.x, self.y, self.res = spec, x, y, res
         self.epilogue, self.target, self.m = epilogue, target, m
-        self.by_rows = by_rows
+        self.by_rows = by_rows = sharing.rows > 0
         lanes = target.lanes
         self.n = m + 2
         self.points = self.n * self.n
         self.across, self.down = -(-y.w // m), -(-y.h // m)
-        self.block_rows = (rows or self._block_rows()) if by_rows else self.down
+        self.block_rows = sharing.rows or self.down
         self.tiles = self.block_rows * self.across
         self.vectors = -(-spec.oc // lanes)
-        self.nb = 3 if self.vectors % 2 and self.vectors % 3 == 0 else min(self.vectors, 2)
-        if self.vectors % self.nb:
-            self.nb = 1
+        self.nb = _panel(self.vectors)
         self.panels = self.vectors // self.nb
         self.depth = math.gcd(spec.ic, lanes, micro.MAX_DEPTH)
         self.blocks = x.blocks
@@ -96,7 +120,8 @@ class WinogradConv:
         self.v_point = _apart(self.blocks * self.tiles * vb, vb)
         self.m_point = _apart(self.nb * self.tiles * vb, vb)
         self.v_bytes = self.points * self.v_point  # of one image (by panels) or unit (by rows)
-        self.shared = 0 if by_rows else y.n * self.v_bytes
+        self.copies = sharing.copies
+        self.shared = 0 if by_rows else self.copies * y.n * self.v_bytes
         m_bytes = self.points * self.m_point
         self.scratch = m_bytes + (self.v_bytes if by_rows else 0)
         self.taps: Array = np.array(
@@ -119,15 +144,6 @@ class WinogradConv:
         step = self.block_rows * m
         if by_rows and y.h % step == 0:
             self.rows = Rows(y.h, step, 1, 3, 1, spec.ph)
-
-    def _block_rows(self) -> int:
-        """Rows of tiles whose V and M stay in the second-level cache and fill register tiles."""
-        wide = self.target.tile(min(-(-self.spec.oc // self.target.lanes), 2))
-        rows = -(-wide // self.across)
-        for more in range(rows, min(2 * rows, self.down) + 1):
-            if self.down % more == 0:
-                return more
-        return min(rows, self.down)
 
     # -- the transforms
     def _input_tile(self) -> Func:
@@ -293,7 +309,7 @@ class WinogradConv:
         if self.y.w % m:
             one(full, self.y.w % m)
 
-    def _pointers(self, f: Func, image: Int) -> dict[str, str]:
+    def _pointers(self, f: Func, image: Int, copy: Int = 0) -> dict[str, str]:
         names = ["in", "u", "bias", "out", "res", "taps"] + ([] if self.by_rows else ["v"])
         p = {name: f.load_ptr("%args", k) for k, name in enumerate(names)}
         p["in"] = f.gep(p["in"], f.mul(image, self.x.image))
@@ -301,7 +317,8 @@ class WinogradConv:
         if self.res is not None:
             p["res"] = f.gep(p["res"], f.mul(image, self.res.image))
         if not self.by_rows:
-            p["v"] = f.gep(p["v"], f.mul(image, self.v_bytes))
+            at = f.add(f.mul(copy, self.y.n), image)
+            p["v"] = f.gep(p["v"], f.mul(at, self.v_bytes))
         return p
 
     def _build(self) -> Kernel:
@@ -334,18 +351,27 @@ class WinogradConv:
 
     def _by_panels(self) -> list[tuple[Func, int]]:
         f1 = common.entry("transform", self.target)
+        units, copies = self.y.n * self.panels, self.copies
         with f1.loop("%begin", "%end") as unit:
-            p = self._pointers(f1, f1.div(unit.i, self.blocks))
-            self._transform(f1, p["in"], p["v"], 0, f1.mod(unit.i, self.blocks))
+            if copies == 1:
+                p = self._pointers(f1, f1.div(unit.i, self.blocks))
+                self._transform(f1, p["in"], p["v"], 0, f1.mod(unit.i, self.blocks))
+            else:
+                with f1.loop(0, self.y.n) as image:
+                    p = self._pointers(f1, image.i, unit.i)
+                    with f1.loop(0, self.blocks) as block:
+                        self._transform(f1, p["in"], p["v"], 0, block.i)
         f2 = common.entry("", self.target)
         with f2.loop("%begin", "%end") as unit:
             panel = f2.div(unit.i, self.y.n)
-            p = self._pointers(f2, f2.mod(unit.i, self.y.n))
+            # The share of the units that this thread most likely works on.
+            copy = f2.div(f2.mul(unit.i, copies), units)
+            p = self._pointers(f2, f2.mod(unit.i, self.y.n), copy)
             u = f2.gep(p["u"], f2.mul(panel, self.points * self.panel_bytes))
             self._products(f2, p["v"], "%scratch", u, p["taps"])
             self._write(f2, "%scratch", p, 0, panel)
         self._functions += [f1, f2]
-        return [(f1, self.y.n * self.blocks), (f2, self.y.n * self.panels)]
+        return [(f1, copies if copies > 1 else self.y.n * self.blocks), (f2, units)]
 
     def pack(self, weights: Array) -> Array:
         """Filters (1, oc, ic, 3, 3) as U: [panel][point][ic][nb * lanes]."""
