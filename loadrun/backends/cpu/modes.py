@@ -21,7 +21,8 @@ def _binary(kind: str) -> Expr:
     return program("xy", f"r = {kind} x y")
 
 
-_SIGMOID = "s = sigmoid x"
+# The everyday sigmoid stops short of 0, which an infinite factor would show.
+_SIGMOID = ("n = neg x", "e = exp n", "d = add 1.0 e", "s = div 1.0 d")
 
 REAL: dict[M, Expr] = {
     M.ACOS: _unary("acos"),
@@ -67,7 +68,7 @@ REAL: dict[M, Expr] = {
     ),
     M.SILU_GRAD: program(
         "xy",
-        _SIGMOID,
+        *_SIGMOID,
         "o = sub 1.0 s",
         "p = mul x o",
         "q = add 1.0 p",
@@ -91,7 +92,7 @@ REAL: dict[M, Expr] = {
     M.ACOSH_GRAD: program("xy", "q = mul x x", "s = sub q 1.0", "d = sqrt s", "r = div y d"),
     M.ATANH_GRAD: program("xy", "q = mul x x", "d = sub 1.0 q", "r = div y d"),
     M.PRELU_GRAD: program("xyz", "p = mul y z", "f = flag_leq 0.0 x", "r = where f y p"),
-    M.SOFTPLUS_GRAD: program("xy", _SIGMOID, "r = mul y s"),
+    M.SOFTPLUS_GRAD: program("xy", *_SIGMOID, "r = mul y s"),
     M.RELU6_GRAD: program(
         "xy",
         "low = flag_leq x 0.0",
