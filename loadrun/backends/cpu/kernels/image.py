@@ -8,7 +8,7 @@ definition, because ties of rounded results depend on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loadrun.backends.cpu.kernels.nest import Lanes, Nest, Num, Tensor, Value
 from loadrun.backends.cpu.plan import Kernel
@@ -158,7 +158,7 @@ def resize(how: Resizing, target: Target) -> Kernel:
     def value(source: Tensor, p: Lanes, k: Value) -> tuple[Num, Num]:
         """Element and weight of a tap of the columns."""
         start = nest.number(k, "i64") * how.y.row
-        at = Lanes(start + p.start, p.at, p.mask)
+        at = replace(p, start=start + p.start)
         found = source[columns.line(at)]
         found = found.to("float") if not how.fixed else found.to("i64")
         return found, column_weights.line(at).to(acc)

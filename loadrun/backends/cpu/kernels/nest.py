@@ -174,11 +174,14 @@ class Lanes:
         start: The first, uniform.
         at: All, wide; those behind the end repeat the last one.
         mask: Which lanes are positions; None for all.
+        single: There is one position. LLVM 22 makes of the masked store of one narrow element,
+            where the mask is a constant, one of 32 bits: such positions are moved as one element.
     """
 
     start: Num
     at: Num
     mask: str | None = None
+    single: bool = False
 
 
 @dataclass(slots=True)
@@ -242,7 +245,9 @@ class Tensor:
 
     def line(self, p: Lanes) -> Num:
         """The elements at the positions of `p`, which are neighbours."""
-        stored = _ELEMENTS[self.dtype][0]
+        stored, _, number, _ = _ELEMENTS[self.dtype]
+        if p.single:
+            return self.nest.splat(self.nest.number(self[p.start], number))
         n, f = self.nest.lanes, self.nest.f
         size, kind = _BYTES[stored], f"<{n} x {stored}>"
         base = self.move(p.start).base
@@ -261,6 +266,8 @@ class Tensor:
         """Write elements at neighbouring positions, or one at a uniform position."""
         stored, scalar, kind, _ = _ELEMENTS[self.dtype]
         f, size = self.nest.f, _BYTES[stored]
+        if isinstance(where, Lanes) and where.single:
+            where, value = where.start, self.nest.first_of(value)
         if not isinstance(where, Lanes):
             one = self._cut(self.nest.number(value, scalar), stored)
             f.do(f"store {stored} {one.text}, ptr {self.move(where).base}, align {size}")
@@ -473,6 +480,10 @@ class Nest:
         name = f"llvm.vector.reduce.or.v{self.lanes}i1"
         return Num(self, self.f.intrinsic("i1", name, (self.f.mt, condition.text)), "i1")
 
+    def first_of(self, value: Value) -> Value:
+        """The number of the first lane of a wide one; uniform ones as they are."""
+        return self.lane(value, 0) if isinstance(value, Num) and value.wide else value
+
     def lane(self, value: Num, k: int) -> Num:
         """The number of one lane, uniform."""
         ty = f"<{self.lanes} x {value.kind}>"
@@ -515,7 +526,7 @@ class Nest:
         start = Num(self, stop, "i64")
         last = Num(self, self.f.sub(end, 1), "i64")
         at = self.minimum(self.ramp(start), self.splat(self.convert(last, "i32")))
-        body(Lanes(start, at, self.f.first_lanes(left)))
+        body(Lanes(start, at, self.f.first_lanes(left), single=left == 1))
 
     def lines(self, count: int, body: Callable[[Lanes], None]) -> None:
         """Run `body` over positions 0..count-1."""
@@ -538,7 +549,7 @@ class Nest:
             at = self.minimum(self.ramp(whole), count - 1)
             first = Num(self, whole, "i64")
             mask = self.f.first_lanes(count - whole)
-            values = body(Lanes(first, at, mask), values)
+            values = body(Lanes(first, at, mask, single=whole + 1 == count), values)
         return values
 
     def scratch(self, offset: int, dtype: str) -> Tensor:
