@@ -22,6 +22,14 @@ from mgeserial.ops.numerics import narrow, to_real
 from mgeserial.ops.registry import Gap, Name, OpSpec, V2Id, register
 from mgeserial.ops.rules import need, of_floats
 
+__all__ = [
+    "MULTI_HEAD_ATTN",
+    "MULTI_HEAD_ATTN_BACKWARD",
+    "adds_mask",
+    "attention_of",
+    "mask_bytes",
+]
+
 _SECTION = "semantics section 11"
 _BYTE = DType(DTypeEnum.Byte)
 _Mask = P.MultiHeadAttnAttnMaskType
@@ -43,11 +51,16 @@ def _has_mask(call: Call) -> bool:
     return bool(kind == _Extra.ONLY_MASK)
 
 
-def _attention(call: Call, first: int) -> Attention:
-    """Sizes from q, k, v and the weights, the inputs from `first` on; checks mask and arity."""
+def attention_of(call: Call, first: int) -> Attention:
+    """Sizes from q, k, v and the weights, the inputs from `first` on; checks the mask's shape.
+
+    Raises:
+        ShapeError: The inputs do not fit together.
+        UnsupportedError: Options that no CPU build of MegEngine runs.
+    """
     q, k, v = (call.shape(first + i) for i in range(3))
     sizes = Attention.of(call.param, q, k, v, call.inputs[first + 3].size)
-    if _has_mask(call) and _adds_mask(call):
+    if _has_mask(call) and adds_mask(call):
         got = call.shape(first + 4)
         plain = (sizes.queries, sizes.keys)
         need(
@@ -57,7 +70,7 @@ def _attention(call: Call, first: int) -> Attention:
     return sizes
 
 
-def _adds_mask(call: Call) -> bool:
+def adds_mask(call: Call) -> bool:
     """Whether the mask is added to the scores; the CPU ignores masks of the other kinds."""
     return call.param.attn_mask_type in (_Mask.DEFAULT_MASK, _Mask.USER_DEFINED_MASK)
 
@@ -75,7 +88,8 @@ def _arity(call: Call, count: int) -> None:
     )
 
 
-def _mask_bytes(call: Call, sizes: Attention) -> int:
+def mask_bytes(call: Call, sizes: Attention) -> int:
+    """Bytes of the dropout masks, none without training."""
     if not call.param.training:
         return 0
     return sum(sizes.mask_parts) + 4
@@ -88,15 +102,15 @@ def _dtypes(call: Call) -> list[DType]:
 
 def _shapes(call: Call) -> list[ShapeLike]:
     _arity(call, 4)
-    sizes = _attention(call, 0)
+    sizes = attention_of(call, 0)
     reserve = sizes.reserve(training=bool(call.param.training))
-    return [sizes.out_shape, sizes.weight_shape, (_mask_bytes(call, sizes),), (reserve,)]
+    return [sizes.out_shape, sizes.weight_shape, (mask_bytes(call, sizes),), (reserve,)]
 
 
 def _scores(call: Call, sizes: Attention, q: Float32, k: Float32, mask: Float32 | None) -> Float32:
     """Softmaxed scores (n, heads, sq, sk) of heads of q and k."""
     scores = np.matmul(q, k.swapaxes(-1, -2)) * np.float32(sizes.scale)
-    if mask is not None and _adds_mask(call):
+    if mask is not None and adds_mask(call):
         scores = scores + (mask if mask.ndim == 2 else mask.reshape(scores.shape))
     with np.errstate(invalid="ignore"):
         return softmax(scores, -1)
@@ -113,12 +127,12 @@ def _merge_heads(x: Float32) -> Float32:
 
 
 def _forward(call: Call, *arrays: Array) -> list[Array]:
-    sizes = _attention(call, 0)
+    sizes = attention_of(call, 0)
     q, k, v, flat, *mask = (to_real(a, call.dtype(i)) for i, a in enumerate(arrays))
     matrices, biases = sizes.unpack(flat.reshape(-1))
     parts = [split_heads(x, sizes.heads, matrices[i], biases[i]) for i, x in enumerate((q, k, v))]
     weights = _scores(call, sizes, parts[0], parts[1], mask[0] if mask else None)
-    kept = np.ones(_mask_bytes(call, sizes), np.uint8)
+    kept = np.ones(mask_bytes(call, sizes), np.uint8)
     used = weights
     if call.param.training:
         _draw(call, sizes, kept)
@@ -158,7 +172,7 @@ def _grad_dtypes(call: Call) -> list[DType]:
 
 def _grad_shapes(call: Call) -> list[ShapeLike]:
     _arity(call, 8)
-    sizes = _attention(call, 1)
+    sizes = attention_of(call, 1)
     need(
         call.shape(0) == sizes.out_shape,
         f"diff must have shape {sizes.out_shape}, got {call.shape(0)}",
@@ -169,15 +183,15 @@ def _grad_shapes(call: Call) -> list[ShapeLike]:
         f"attn_weight must have shape {sizes.weight_shape}, got {weights}",
     )
     need(
-        mask == (_mask_bytes(call, sizes),),
-        f"mask_reservespace must have {_mask_bytes(call, sizes)} bytes, got {mask}",
+        mask == (mask_bytes(call, sizes),),
+        f"mask_reservespace must have {mask_bytes(call, sizes)} bytes, got {mask}",
     )
     # Gradients of bias_k and bias_v, which do not exist, are empty.
     return [call.shape(1), call.shape(2), call.shape(3), call.shape(4), (0,), (0,)]
 
 
 def _backward(call: Call, *arrays: Array) -> list[Array]:
-    sizes = _attention(call, 1)
+    sizes = attention_of(call, 1)
     real = [to_real(a, call.dtype(i)) for i, a in enumerate(arrays[:-3])]
     diff, q, k, v, flat, *mask = real
     kept = arrays[-2]

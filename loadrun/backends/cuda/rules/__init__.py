@@ -30,6 +30,7 @@ _MODULES = (
     "local",
     "neighbours",
     "linear",
+    "attention",
 )
 
 

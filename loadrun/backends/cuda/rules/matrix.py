@@ -42,8 +42,9 @@ def product(
     extras: tuple[nd.Access, ...] = (),
     *,
     batch: int = 1,
+    turned: tuple[bool, bool] = (False, True),
 ) -> None:
-    """Add y (m, n) = expr of a (m, k) times b (n, k) turned round, with float32 sums.
+    """Add y (m, n) = expr of a (m, k) times b (k, n), with float32 sums.
 
     Args:
         low: The lowering.
@@ -54,17 +55,20 @@ def product(
         expr: What becomes of each sum.
         extras: What else it reads.
         batch: Number of such products, all tensors one after the other.
+        turned: Whether a is stored as (k, m), and b as (n, k).
     """
     (a, b), (m, k, n) = operands, size
     one = (1, 1, 1)
+    row = (m * k, 1, m) if turned[0] else (m * k, k, 1)
+    column = (1, k) if turned[1] else (n, 1)
     matrix = batch == 1 and len(low.tensors[y].shape) == 2
     float32 = all(low.tensors[t].ctype == "f32" for t in operands)
     low.add(
         nd.Conv(
             name, (y,), b, a, 1, batch, m, k, (1, 1, n), (1, 1, n), one, one, (0, 0, 0), one,
-            (0, k * n, 1, 0, 0, k), (m * k, k, 1), (0, m * n, n, 0, 0, 1), expr,
+            (0, k * n, column[0], 0, 0, column[1]), row, (0, m * n, n, 0, 0, 1), expr,
             roles=nd.Roles(0, column=1) if matrix else nd.Roles(-9), label="matmul", extras=extras,
-            gemm=Gemm(batch, m, n, k, transpose_b=True) if float32 else None,
+            gemm=Gemm(batch, m, n, k, *turned) if float32 else None,
         )
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ import math
 from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda.expr import c_type
 from loadrun.backends.cuda.lower import Lowering, lowers
+from loadrun.backends.cuda.rearranged import RAW
 from mgeserial.ir.graph import Node, Value
 from mgeserial.ir.types import Call, Shape
 from mgeserial.ops.correlation import (
@@ -21,8 +22,6 @@ from mgeserial.ops.image import (
     SLIDING_WINDOW_TRANSPOSE,
     SLIDING_WINDOW_TRANSPOSE_BACKWARD,
 )
-
-_RAW = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 
 
 def _numbers(plan: Correlation, shape: Shape) -> list[nd.Param]:
@@ -105,4 +104,4 @@ def windows_take(low: Lowering, node: Node, call: Call) -> None:
     params: list[nd.Param] = [
         nd.In(name), nd.Out(low.out(y)), items, *_window(call, windows, images),
     ]  # fmt: skip
-    low.kernel(node, "windows_take", params, items, T=_RAW[call.dtype(0).storage.itemsize])
+    low.kernel(node, "windows_take", params, items, T=RAW[call.dtype(0).storage.itemsize])

@@ -19,6 +19,7 @@ from loadrun.backends.cuda.elements import convert
 from loadrun.backends.cuda.expr import Builder
 from loadrun.backends.cuda.lower import Lowering, NotApplicable, lowers
 from loadrun.backends.cuda.plan import Array
+from loadrun.backends.cuda.rearranged import RAW
 from loadrun.backends.cuda.rules.order import sorted_rows
 from mgeserial.dtypes import FLOAT16, INT32
 from mgeserial.ir.graph import Node, Value
@@ -38,12 +39,11 @@ from mgeserial.ops.random import (
     UNIFORM_RNG,
 )
 
-__all__ = ["Stream"]
+__all__ = ["UNIFORM", "Stream"]
 
 _MOST = (1 << 31) - 2  # numbers that a run can draw
-_RAW = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 # Float numbers in (0, 1] of the upper 23 bits of a word, of the upper 10 for float16.
-_UNIFORM = "float u = 2.f - __int_as_float((int)(word >> 41) | 0x3f800000);"
+UNIFORM = "float u = 2.f - __int_as_float((int)(word >> 41) | 0x3f800000);"
 _UNIFORM16 = "float u = 2.f - (1.f + (float)(int)(word >> 54) * 0.0009765625f);"
 # Box and Muller: a number at an even place waits for the next one.
 _NORMAL = """if (at % 2 == 0) {
@@ -123,7 +123,7 @@ class Stream:
 def uniform(low: Lowering, node: Node, call: Call) -> None:
     """The reference's numbers, of any floating type."""
     count = math.prod(low.shape(node.outputs[0]))
-    code = _UNIFORM16 if call.output_types[0].dtype == FLOAT16 else _UNIFORM
+    code = _UNIFORM16 if call.output_types[0].dtype == FLOAT16 else UNIFORM
     y = low.out(node.outputs[0])
     stream = Stream(low, node, call.param.seed)
     stream.draw(count, f"{code} narrow(y[at], u);", {"y": nd.Out(y)})
@@ -133,7 +133,7 @@ def uniform(low: Lowering, node: Node, call: Call) -> None:
 def gaussian(low: Lowering, node: Node, call: Call) -> None:
     """Of the reference's uniform numbers, of any floating type."""
     count = math.prod(low.shape(node.outputs[0]))
-    code = _UNIFORM16 if call.output_types[0].dtype == FLOAT16 else _UNIFORM
+    code = _UNIFORM16 if call.output_types[0].dtype == FLOAT16 else UNIFORM
     y = low.out(node.outputs[0])
     numbers: dict[str, int | float] = {
         "wanted": count, "std": float(call.param.std), "mean": float(call.param.mean),
@@ -148,7 +148,7 @@ def exponential(low: Lowering, node: Node, call: Call) -> None:
     low.need_float(node.inputs[0])
     count = math.prod(low.shape(node.inputs[0]))
     rate, y = low.name(node.inputs[0]), low.out(node.outputs[0])
-    code = f"{_UNIFORM} narrow(y[at], -logf(u) / widen(rate[at]));"
+    code = f"{UNIFORM} narrow(y[at], -logf(u) / widen(rate[at]));"
     stream = Stream(low, node, call.param.seed)
     stream.draw(count, code, {"rate": nd.In(rate), "y": nd.Out(y)})
 
@@ -162,7 +162,7 @@ def dropout(low: Lowering, node: Node, call: Call) -> None:
     mask = low.out(node.outputs[1])
     dropped = np.float32(call.param.drop_prob)
     code = (
-        f"{_UNIFORM} bool keeps = u >= dropped; mask[at] = keeps; "
+        f"{UNIFORM} bool keeps = u >= dropped; mask[at] = keeps; "
         "narrow(y[at], keeps ? widen(x[at]) / kept : 0.f);"
     )
     stream = Stream(low, node, call.param.seed)
@@ -209,7 +209,7 @@ def _rows(low: Lowering, node: Node, x: str, order: str, value: Value) -> None:
     """Rows of a tensor in the order of an index."""
     shape = low.shape(value)
     items = math.prod(shape)
-    raw = _RAW[low.dtype(value).storage.itemsize]
+    raw = RAW[low.dtype(value).storage.itemsize]
     params = (nd.In(x), nd.In(order), nd.Out(low.out(value)), items, items // shape[0])
     low.kernel(node, "rows", params, items, T=raw)
 
