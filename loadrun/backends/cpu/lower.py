@@ -72,6 +72,10 @@ _MOVES = frozenset(
     }
 )
 _HALF_OPERATORS = _MOVES | {
+    "Convolution3D",
+    "Convolution3DBackwardData",
+    "Convolution3DBackwardFilter",
+    "ConvolutionBackwardFilter",
     "GroupNorm",
     "InstanceNorm",
     "GeneralNorm",

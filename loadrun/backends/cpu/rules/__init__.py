@@ -22,6 +22,7 @@ _LATER = (
     "roi",
     "move",
     "moments",
+    "product",
     "typed",
     "reduce",
     "control",
