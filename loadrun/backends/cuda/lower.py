@@ -15,10 +15,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from loadrun.backends.cuda import bounded
 from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda.expr import c_type
 from loadrun.backends.cuda.plan import Array
@@ -32,7 +34,7 @@ from mgeserial.ir.graph import Graph, Node, Value
 from mgeserial.ir.inference import Inference, call_of
 from mgeserial.ir.types import Call, Shape
 
-__all__ = ["Lowered", "Lowering", "NotApplicable", "Rule", "lower", "lowers", "rules"]
+__all__ = ["Bound", "Lowered", "Lowering", "NotApplicable", "Rule", "lower", "lowers", "rules"]
 
 _INPUT = "Host2DeviceCopy"
 _MOST = (1 << 31) - 1  # elements that an index of 32 bits reaches
@@ -68,9 +70,33 @@ class Lowered:
     host: tuple[tuple[Node, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What is known of a value one of whose lengths is counted by the run.
+
+    Its tensor has room for the largest length; elements behind the count are defined, but mean
+    nothing.
+
+    Attributes:
+        shape: Its shape with the largest length.
+        axis: The axis of that length.
+        count: The int32 tensor of one element that holds the length.
+    """
+
+    shape: Shape
+    axis: int
+    count: str
+
+
 @dataclass(slots=True)
 class Lowering:
-    """The walk over a graph. Rules use its methods to read inputs and to add nodes."""
+    """The walk over a graph. Rules use its methods to read inputs and to add nodes.
+
+    Attributes:
+        bounds: Values whose length is counted by the run.
+        lengths: Tensors of one number that is such a length.
+        loose: Take counted values for values of their largest shape.
+    """
 
     graph: Graph
     inference: Inference
@@ -79,6 +105,9 @@ class Lowering:
     consts: dict[str, Array] = field(default_factory=dict)
     dynamic: set[str] = field(default_factory=set)
     origins: dict[str, tuple[Node, ...]] = field(default_factory=dict)
+    bounds: dict[Value, Bound] = field(default_factory=dict)
+    lengths: dict[Value, Bound] = field(default_factory=dict)
+    loose: bool = False
     _names: dict[Value, str] = field(default_factory=dict)
     _arrays: dict[Value, Array] = field(default_factory=dict)
     _shared: dict[tuple[str, Shape, bytes], str] = field(default_factory=dict)
@@ -105,6 +134,8 @@ class Lowering:
             NotApplicable: It is not known ahead of the run.
         """
         known = self.inference.types[value]
+        if self.loose and value in self.bounds:
+            return self.bounds[value].shape
         if not known.is_static:
             raise NotApplicable("a shape is known only at run time")
         return known.dims
@@ -256,12 +287,18 @@ class Lowering:
         self._names[value] = name
         known = self.inference.types[value]
         ctype = c_type(known.dtype) if known.dtype.kind is not DTypeEnum.Complex64 else "c64"
-        static = known.is_static and 0 not in known.dims
-        shape = known.dims if static else ()
+        bound = self.bounds.get(value)
+        static = bound is not None or (known.is_static and 0 not in known.dims)
+        shape = bound.shape if bound is not None else known.dims if static else ()
         self.tensors[name] = nd.TensorInfo(shape, known.dtype.storage.name, ctype)
         if not static:
             self.dynamic.add(name)
         return name
+
+    def counted(self, value: Value, bound: Bound) -> str:
+        """As `out`, for a value whose length is counted by the run."""
+        self.bounds[value] = bound
+        return self.out(value)
 
     def same(self, value: Value, name: str) -> None:
         """Let a value be a tensor that exists already (same shape and type)."""
@@ -299,7 +336,10 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
         call = call_of(node, inference)
         if is_known(low, node) or fold(low, node, call) or _without_elements(low, node, call):
             continue
-        reason = _apply(low, table.get(node.op.name, []), node, call)
+        candidates = table.get(node.op.name, [])
+        reason = _apply(low, candidates, node, call)
+        if reason is not None and any(v in low.bounds for v in node.inputs):
+            reason = bounded.apply(low, node, call, partial(_apply, low, candidates))
         if reason is not None:
             fallback[node.op.name] += 1
             reasons[f"{node.op.name}: {reason}"] = None
@@ -373,15 +413,32 @@ def _without_elements(low: Lowering, node: Node, call: Call) -> bool:
 def _on_host(low: Lowering, node: Node, call: Call) -> None:
     """Run a node by its reference code."""
     call.state.clear()
-    reads = tuple(low.name(v) for v in node.inputs)
+    given = tuple(low.name(v) for v in node.inputs)
+    cuts = bounded.cuts(low, node.inputs)
+    counts = tuple(dict.fromkeys(count for _, _, count in cuts))
 
     def run(arrays: Sequence[Array]) -> Sequence[Array]:
-        return run_node(node, call, arrays)
+        whole = list(arrays[: len(given)])
+        found = dict(zip(counts, arrays[len(given) :], strict=True))
+        for k, axis, count in cuts:
+            whole[k] = bounded.cut(whole[k], axis, found[count])
+        return run_node(node, call, whole)
 
     writes = tuple(low.out(v) for v in node.outputs)
-    low.add(nd.HostCode(low.label(node), writes, reads, run))
+    low.add(nd.HostCode(low.label(node), writes, (*given, *counts), run))
 
 
 def _output(low: Lowering, value: Value) -> str:
     """The tensor of an output; constants and empty values are read as they are."""
-    return low.name(value)
+    bound = low.bounds.get(value)
+    if bound is None:
+        return low.name(value)
+
+    def run(arrays: Sequence[Array]) -> Sequence[Array]:
+        return [bounded.cut(arrays[0], bound.axis, arrays[1])]
+
+    given = low.name(value)
+    del low.bounds[value]  # what follows is an array of the host
+    out = low.out(value)
+    low.add(nd.HostCode(low.label(value.node), (out,), (given, bound.count), run))
+    return out

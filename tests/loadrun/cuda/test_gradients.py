@@ -227,7 +227,7 @@ def test_remap_backward(agrees: Any, border: str, nearest: bool, last: bool) -> 
 def test_warp_perspective_backward(agrees: Any, border: str, indexed: bool) -> None:
     count = 4 if indexed else 2
     x, dy = _normal(2, 3, 6, 7), _normal(count, 3, 5, 9, seed=1)
-    matrix = np.tile(np.eye(3, dtype=np.float32), (count, 1, 1))
+    matrix: Array = np.tile(np.eye(3, dtype=np.float32), (count, 1, 1))
     matrix += _normal(count, 3, 3, seed=2) * np.float32(0.02)
     matrix[:, :2, 2] += 1.5
     index = [np.array([1, 0, 1, 1], np.int32)] if indexed else []

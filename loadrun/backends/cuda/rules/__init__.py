@@ -11,6 +11,7 @@ _MODULES = (
     "moves",
     "index",
     "select",
+    "counted",
     "conv",
     "convgrad",
     "pool",

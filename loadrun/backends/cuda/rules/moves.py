@@ -41,7 +41,13 @@ def _try_reference(call: Call, arrays: list[Array]) -> tuple[Array, ...]:
     return (found,) if isinstance(found, np.ndarray) else tuple(found)
 
 
-@lowers(*_ops("Identity", "Copy", "VirtualDep", "MarkDynamicVar", "MarkNoBroadcastElemwise"))
+_SAME = (
+    "Identity", "Copy", "VirtualDep", "MarkDynamicVar", "MarkNoBroadcastElemwise",
+    "AssertEqual",  # gives what was expected; whoever compares has both values
+)  # fmt: skip
+
+
+@lowers(*_ops(*_SAME))
 def same(low: Lowering, node: Node, call: Call) -> None:
     """The input itself."""
     low.shape(node.inputs[0])

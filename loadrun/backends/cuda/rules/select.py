@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 from loadrun.backends.cuda import nodes as nd
+from loadrun.backends.cuda.bounded import only_live
 from loadrun.backends.cuda.emit_pointwise import collapse
 from loadrun.backends.cuda.expr import c_type
 from loadrun.backends.cuda.linked import link, name_of
@@ -257,6 +258,11 @@ def _put(
     total = math.prod(shape)
     keys = low.temp((entries,), "int32", "i32")
     _places(low, node, rows, "int *__restrict__ keys,", (nd.Out(keys),), "keys[i] = at;", keys)
+    bound = low.bounds.get(value)
+    if bound is not None:  # what lies behind the count goes nowhere
+        if not rows.dims or rows.dims[0] != bound.shape[0]:
+            raise NotApplicable("a length that is counted by the run, not in front")
+        keys = only_live(low, node, keys, rows.dims, 0, bound.count, -1)
     heads, after = link(low, node, keys, entries, total // rows.inner, ordered=add)
     kind = c_type(dtype) if add else RAW[dtype.storage.itemsize]
     source = f"const {kind} *__restrict__ x," if base is not None else ""
