@@ -130,3 +130,43 @@ def test_windows_and_their_sums_agree(kind: type) -> None:
     check(graph_of("SlidingWindowTranspose", [windows], turned), [windows])
     feeds = [image, windows]
     check(graph_of("SlidingWindowTransposeBackward", feeds, turned), feeds)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32, np.uint8])
+def test_masked_convolutions_and_masks_of_windows_agree(kind: type) -> None:
+    random = np.random.default_rng(9)
+    x, flt = _normal(2, 4, 6, 8), _normal(6, 2, 3, 3).reshape(2, 3, 2, 3, 3)
+    mask = random.integers(0, 2, (6, 4)).astype(kind)
+    params = P.Convolution(pad_h=1, pad_w=1, stride_w=2, sparse=P.ConvolutionV0Sparse.GROUP)
+    feeds = [x, flt, mask]
+    check(graph_of("MaskConvolution", feeds, params), feeds, rtol=1e-5, atol=1e-5)
+    window = P.MaskPropagate(
+        pad_h=2, pad_w=1, stride_h=2, kernel_h=3, kernel_w=2, dilate_h=2, dilate_w=1
+    )
+    mask = (random.uniform(0, 1, (9, 11)) < 0.1).astype(kind)
+    check(graph_of("MaskPropagate", [mask], window), [mask])
+
+
+def _batched(bias: tuple[int, ...] | None, layout: P.ConvolutionV0Format) -> None:
+    random = np.random.default_rng(6)
+    lanes = 4 if layout == P.ConvolutionV0Format.NCHW4 else 1
+    src = random.integers(-9, 9, (2, 8, 6, 6)).astype(np.int8)
+    flt = random.integers(-9, 9, (2, 4, 8, 3, 3)).astype(np.int8)
+    if lanes > 1:
+        src = src.reshape(2, 2, 4, 6, 6).transpose(0, 1, 3, 4, 2).copy()
+        flt = flt.reshape(2, 4, 2, 4, 3, 3).transpose(0, 1, 2, 4, 5, 3).copy()
+    arrays = [src, flt]
+    if bias is not None:
+        arrays.append(random.integers(-99, 99, bias).astype(np.int32))
+    params = (P.BatchConvBias(pad_h=1, pad_w=1, format=layout), P.ExecutionPolicy())
+    graph = graph_of("BatchConvBiasForward", arrays, params, constant=[1])
+    check(graph, [src, *arrays[2:]])
+
+
+@pytest.mark.parametrize("bias", [None, (1, 4, 1, 1), (1, 1, 1, 1), (2, 4, 6, 6), (1, 4, 6, 1)])
+def test_filter_for_each_image_agrees_with_any_bias(bias: tuple[int, ...] | None) -> None:
+    _batched(bias, P.ConvolutionV0Format.NCHW)
+
+
+def test_filter_for_each_image_agrees_in_blocks_of_channels() -> None:
+    _batched((1, 1, 1, 1, 4), P.ConvolutionV0Format.NCHW4)

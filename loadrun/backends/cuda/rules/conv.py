@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import numpy as np
 from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda.elements import dequantize, from_real, narrowed, to_real
 from loadrun.backends.cuda.emit_conv import extra_code
-from loadrun.backends.cuda.expr import ACC, Builder, Ref
+from loadrun.backends.cuda.expr import ACC, Builder, Expr, Ref, c_type, register_of
 from loadrun.backends.cuda.lower import Lowering, NotApplicable, lowers
+from loadrun.backends.cuda.plan import Array
+from loadrun.backends.cuda.rearranged import rearranged
 from mgeserial import params as P
 from mgeserial.dtypes import DType, DTypeEnum
 from mgeserial.errors import MgeError
@@ -32,6 +35,7 @@ from mgeserial.ops.convrules import (
     same_scale,
 )
 from mgeserial.ops.layouts import TensorLayout
+from mgeserial.ops.maskconv import MASK_CONVOLUTION
 
 __all__ = ["image_strides", "real_sum", "roles_of", "volume"]
 
@@ -92,27 +96,33 @@ def _group_stride(channels: int, lanes: int, block: int) -> int:
 
 
 def _weights(
-    low: Lowering, value: Value, g: Geometry, *, transposed: bool
+    low: Lowering, node: Node, value: Value, g: Geometry, *, transposed: bool
 ) -> tuple[str, tuple[int, int, int], bool]:
     """The filter's tensor, its strides of group, output channel and place in the sum, and order.
 
-    Constant filters are packed as (group, place in the sum, output channel). Where there are
-    enough channels to fill a slice, places of the window come first.
+    Filters are packed as (group, place in the sum, output channel): constant ones ahead of the run,
+    others by a copy, unless they can be read as they are. Where there are enough channels to fill
+    a slice, places of the window come first.
     """
     channels, outputs = (g.outputs, g.depth) if transposed else (g.depth, g.outputs)
-    inner = channels * math.prod(g.window.kernel)
+    taps = math.prod(g.window.kernel)
+    inner = channels * taps
     array = low.array(value)
-    if array is None:
-        if g.filter.axes not in _PLAIN or g.flip or transposed:
-            raise NotApplicable("the filter is computed at run time, in this layout")
+    if array is None and g.filter.axes in _PLAIN and not g.flip and not transposed:
         return low.name(value), (outputs * inner, inner, 1), False
-    kernel: Any = g.kernel(np.asarray(array)).reshape(g.groups, g.outputs, g.depth, -1)
-    if transposed:
-        kernel = kernel.swapaxes(1, 2)
-    taps_first = channels >= _MANY and kernel.shape[3] > 1
-    order = (0, 3, 2, 1) if taps_first else (0, 2, 3, 1)
-    packed = np.ascontiguousarray(kernel.transpose(order)).reshape(g.groups, inner, outputs)
-    name = low.constant(packed, low.dtype(value))
+    taps_first = channels >= _MANY and taps > 1
+
+    def pack(stored: Array) -> Array:
+        kernel: Any = g.kernel(stored).reshape(g.groups, g.outputs, g.depth, -1)
+        if transposed:
+            kernel = kernel.swapaxes(1, 2)
+        packed: Array = kernel.transpose((0, 3, 2, 1) if taps_first else (0, 2, 3, 1))
+        return packed
+
+    if array is None:
+        name = rearranged(low, node, low.name(value), pack)
+    else:
+        name = low.constant(np.ascontiguousarray(pack(np.asarray(array))), low.dtype(value))
     return name, (inner * outputs, 1, outputs), taps_first
 
 
@@ -125,11 +135,12 @@ def _conv(
     *,
     extras: tuple[nd.Access, ...] = (),
     roles: nd.Roles | None = None,
+    y: str = "",
 ) -> None:
-    """Add a forward convolution of inputs 0 and 1."""
+    """Add a forward convolution of inputs 0 and 1; it writes the output, or `y`."""
     xn, xc, xd, xh, xw = image_strides(g.src, g.src_shape)
     yn, yc, yd, yh, yw = image_strides(g.dst, g.dst_shape)
-    w, w_strides, taps_first = _weights(low, node.inputs[1], g, transposed=False)
+    w, w_strides, taps_first = _weights(low, node, node.inputs[1], g, transposed=False)
     window = g.window
     a, b = call.dtype(0), call.dtype(1)
     conv = nd.Conv(
@@ -142,13 +153,11 @@ def _conv(
         w_zero=b.zero_point or 0, accumulator="float" if a.is_float else "int",
         roles=roles or roles_of(g.dst), extras=extras, taps_first=taps_first,
     )  # fmt: skip
-    _add(low, node, conv)
+    _add(low, node, conv, y)
 
 
-def _add(low: Lowering, node: Node, conv: nd.Conv) -> None:
-    import dataclasses
-
-    low.add(dataclasses.replace(conv, outputs=(low.out(node.outputs[0]),)))
+def _add(low: Lowering, node: Node, conv: nd.Conv, y: str = "") -> None:
+    low.add(replace(conv, outputs=(y or low.out(node.outputs[0]),)))
 
 
 def _product(call: Call) -> DType:
@@ -176,12 +185,38 @@ def convolution(low: Lowering, node: Node, call: Call) -> None:
     _conv(low, node, call, g, b.done(result))
 
 
+@lowers(MASK_CONVOLUTION)
+def mask_convolution(low: Lowering, node: Node, call: Call) -> None:
+    """A convolution whose outputs count where the mask is set; zero elsewhere."""
+    _check(low, node)
+    mask = node.inputs[2]
+    low.need_real(mask)
+    g = geometry(call.param, call.shape(0), call.shape(1))
+    target, shape = call.output_types[0].dtype, low.shape(node.outputs[0])
+    if 0 in low.shape(mask):
+        raise NotApplicable("a mask without elements")
+    b = Builder()
+    result = b.done(_finish(b, ACC, _product(call), target))
+    y = low.temp(shape, target.storage.name, c_type(target))
+    _conv(low, node, call, g, result, y=y)
+    b = Builder()
+    chosen = b.op(register_of(c_type(target)), "({1} ? {0} : 0)", ("i", 0), ("i", 1))
+    places = dict(zip(("H", "W"), nd.contiguous(g.out), strict=True))
+    strides = tuple(places.get(a, 0) for a in g.dst.axes)
+    accesses = (nd.Access(y, nd.contiguous(shape)), nd.Access(low.name(mask), strides))
+    low.add(nd.Pointwise(low.label(node), (low.out(node.outputs[0]),), accesses, b.done(chosen)))
+
+
 def _addend(
     low: Lowering, value: Value, shape: Shape, roles: nd.Roles, extras: list[nd.Access]
 ) -> Ref:
     access = low.access(value, shape)
     if extra_code(access, shape, roles) is None:
-        raise NotApplicable("a bias that is neither one per channel nor whole")
+        # Neither one per channel nor whole: made whole first.
+        info = low.tensors[access.tensor]
+        whole = low.temp(shape, info.dtype, info.ctype)
+        low.add(nd.Pointwise(low.unique("spread"), (whole,), (access,), Expr((), ("i", 0))))
+        access = nd.Access(whole, nd.contiguous(shape))
     extras.append(access)
     return ("i", len(extras) - 1)
 
@@ -241,7 +276,7 @@ def conv_bias(low: Lowering, node: Node, call: Call) -> None:
 
 @lowers(BATCH_CONV_BIAS_FORWARD)
 def batch_conv_bias(low: Lowering, node: Node, call: Call) -> None:
-    """A filter for each image: images are groups; addends whole or of one element."""
+    """A filter for each image: images are groups."""
     _check(low, node)
     for value in node.inputs[2:]:
         low.shape(value)
@@ -254,11 +289,11 @@ def batch_conv_bias(low: Lowering, node: Node, call: Call) -> None:
 
 @lowers(CONVOLUTION_BACKWARD_DATA, CONVOLUTION3_D_BACKWARD_DATA)
 def transposed(low: Lowering, node: Node, call: Call) -> None:
-    """Transposed convolution of any type and layout, constant filter."""
+    """Transposed convolution of any type and layout."""
     _check(low, node)
     given = low.shape(node.inputs[2]) if len(node.inputs) > 2 else None
     g = geometry_of_gradient(call.param, call.shape(0), call.shape(1), given)
-    w, w_strides, taps_first = _weights(low, node.inputs[0], g, transposed=True)
+    w, w_strides, taps_first = _weights(low, node, node.inputs[0], g, transposed=True)
     xn, xc, xd, xh, xw = image_strides(g.dst, g.dst_shape)
     yn, yc, yd, yh, yw = image_strides(g.src, g.src_shape)
     b = Builder()

@@ -24,6 +24,7 @@ from mgeserial.ops.local import (
     local_geometry,
 )
 from mgeserial.ops.maskconv import (
+    MASK_PROPAGATE,
     REGION_RESTRICTED_CONVOLUTION,
     REGION_RESTRICTED_CONVOLUTION_BACKWARD_DATA,
     REGION_RESTRICTED_CONVOLUTION_BACKWARD_FILTER,
@@ -128,3 +129,19 @@ def region_backward_filter(low: Lowering, node: Node, call: Call) -> None:
     """The gradient by the filter, summed by a warp each."""
     g = geometry(call.param, low.shape(node.inputs[0]), low.shape(node.inputs[4]))
     _regions(low, node, call, "region_filter", g, 8, g.batch)
+
+
+@lowers(MASK_PROPAGATE)
+def mask_propagate(low: Lowering, node: Node, call: Call) -> None:
+    """Which windows hold something of a mask."""
+    x, p = node.inputs[0], call.param
+    low.need_real(x)
+    h, w = low.shape(x)
+    oh, ow = low.shape(node.outputs[0])
+    name, y = low.name(x), low.out(node.outputs[0])
+    params: list[nd.Param] = [
+        nd.In(name), nd.Out(y), oh * ow, h, w, ow, int(p.kernel_h), int(p.kernel_w),
+        int(p.stride_h), int(p.stride_w), int(p.pad_h), int(p.pad_w), int(p.dilate_h),
+        int(p.dilate_w),
+    ]  # fmt: skip
+    low.kernel(node, "mask_propagate", params, oh * ow, XT=low.tensors[name].ctype)
