@@ -93,6 +93,11 @@ class Func:
         self._lines.append(f"{name}:")
         self._block = name
 
+    @property
+    def size(self) -> int:
+        """Instructions so far."""
+        return len(self._lines)
+
     def text(self) -> str:
         """The finished definition."""
         return "\n".join([self._head, "entry:", *self._lines, "  ret void", "}"])
@@ -263,11 +268,11 @@ class Func:
         """A float32 constant in every lane."""
         if value == 0 and math.copysign(1, value) > 0:
             return "zeroinitializer"  # a twentieth of the text, which has to be parsed
-        return f"<{', '.join([f'float {float_bits(value)}'] * self.lanes)}>"
+        return f"splat (float {float_bits(value)})"
 
     def iconst(self, value: int) -> str:
         """An i32 constant in every lane."""
-        return f"<{', '.join([f'i32 {value}'] * self.lanes)}>"
+        return f"splat (i32 {value})"
 
     def fma(self, a: str, b: str, c: str) -> str:
         """A * b + c, fused where the hardware has it."""
@@ -341,7 +346,13 @@ class Func:
     # -- control flow
     @contextmanager
     def loop(
-        self, start: Int, stop: Int, step: Int = 1, carried: Sequence[tuple[str, Int]] = ()
+        self,
+        start: Int,
+        stop: Int,
+        step: Int = 1,
+        carried: Sequence[tuple[str, Int]] = (),
+        *,
+        sure: bool = False,
     ) -> Iterator[Loop]:
         """For i in range(start, stop, step); skips nothing when bounds are known.
 
@@ -350,13 +361,14 @@ class Func:
             stop: Bound, exclusive.
             step: Positive increment.
             carried: (type, first value) of each carried value.
+            sure: There is at least one iteration, although the bounds do not tell.
         """
         tag = self._fresh("L")
         pre, end = self._block, tag + "e"
         state = Loop(f"%{tag}i", [f"%{tag}c{k}" for k in range(len(carried))], [])
         state.next = list(state.v)
         known = isinstance(start, int) and isinstance(stop, int)
-        guarded = not (known and int(start) < int(stop))
+        guarded = not sure and not (known and int(start) < int(stop))
         if guarded:
             self.do(f"br i1 {self.icmp('slt', start, stop)}, label %{tag}, label %{end}")
         else:

@@ -107,21 +107,40 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A function that kernels share: a module that defines `symbol`, named after its contents."""
+
+    symbol: str
+    ir: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """Generated code.
 
     Attributes:
         name: Its specification; the prefix of all its symbols. Kernels of one name have the same
             code, but maybe other numbers of units.
-        ir: Module text. Entry points take (argument table, begin, end, scratch).
+        ir: Module text, or '' when shared parts are all. Entry points take (argument table,
+            begin, end, scratch).
         entries: Run one after the other; units of one are independent.
         scratch: Bytes of private scratch a thread needs.
+        parts: Shared code that the entries and the words name.
+        words: A table for the entries: numbers, and symbols, which stand for their addresses. The
+            word before the argument table points to it.
     """
 
     name: str
     ir: str = field(repr=False)
     entries: tuple[Entry, ...]
     scratch: int = 0
+    parts: tuple[Part, ...] = ()
+    words: tuple[int | str, ...] = ()
+
+    def modules(self) -> dict[str, str]:
+        """All code by name."""
+        own = {self.name: self.ir} if self.ir else {}
+        return {**own, **{p.symbol: p.ir for p in self.parts}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,10 @@ class Program:
         loading = time.perf_counter()
         packing = self._load_consts(cache, contents)
         loaded = time.perf_counter()
-        modules = {s.kernel.name: s.kernel.ir for s in plan.steps if isinstance(s, Step)}
+        modules: dict[str, str] = {}
+        for step in plan.steps:
+            if isinstance(step, Step):
+                modules |= step.kernel.modules()
         self._image, compiled = jit.build(
             modules, target, cache, jobs=jobs, beside=packing, progress=progress
         )
@@ -179,15 +182,29 @@ class Program:
         return [functools.partial(pack, name) for name in consts]
 
     def _make_args(self) -> None:
-        """One table of pointers per step; callers' buffers are patched before each run."""
+        """One table of pointers per step; callers' buffers are patched before each run.
+
+        The word before a step's pointers points to its kernel's own table, which kernels of one
+        name share.
+        """
         steps = [s for s in self.plan.steps if isinstance(s, Step)]
-        total = sum(len(s.args) for s in steps)
+        kernels = {s.kernel.name: s.kernel for s in steps}
+        total = sum(1 + len(s.args) for s in steps) + sum(len(k.words) for k in kernels.values())
         self._tables = Block(8 * total + 8)
         self._words = self._tables.array(0, 8 * total).view(np.int64)
         self._table_of: dict[str, int] = {}
         self._patches = {n: _Patch() for n in (*self.plan.inputs, *self.plan.outputs)}
         at = 0
+        shared: dict[str, int] = {}
+        address = functools.cache(self._image.address)
+        for kernel in kernels.values():
+            shared[kernel.name] = self._tables.address + 8 * at
+            for word in kernel.words:
+                self._words[at] = address(word) if isinstance(word, str) else word
+                at += 1
         for step in steps:
+            self._words[at] = shared[step.kernel.name]
+            at += 1
             self._table_of[step.name] = self._tables.address + 8 * at
             for arg in step.args:
                 root = self.plan.buffers[arg.buffer].alias or arg.buffer

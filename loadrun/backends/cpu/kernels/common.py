@@ -8,13 +8,13 @@ belongs to the calling thread.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from loadrun.backends.cpu import emit
 from loadrun.backends.cpu import expr as ex
 from loadrun.backends.cpu.emit import Func
 from loadrun.backends.cpu.expr import Expr
-from loadrun.backends.cpu.plan import Entry, Kernel
+from loadrun.backends.cpu.plan import Entry, Kernel, Part
 from loadrun.backends.cpu.target import Target
 
 ENTRY_PARAMS = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
@@ -47,17 +47,45 @@ def inner(name: str, params: Sequence[tuple[str, str]], target: Target) -> Func:
 
 
 def finish(
-    spec: str, functions: Sequence[Func], entries: Sequence[tuple[Func, int]], *, scratch: int = 0
+    spec: str,
+    functions: Sequence[Func],
+    entries: Sequence[tuple[Func, int]],
+    *,
+    scratch: int = 0,
+    words: Sequence[int] = (),
 ) -> Kernel:
     """Name the kernel after its specification and contents.
 
-    Kernels with equal code get equal names, so a program compiles and links them once.
+    Kernels with equal code and words get equal names, so a program compiles and links them once.
     """
     text = emit.module(functions)
-    name = f"{spec}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    name = f"{spec}_{hashlib.sha256((text + repr(words)).encode()).hexdigest()[:12]}"
     text = text.replace("@" + PREFIX, f"@{name}_")
     found = tuple(Entry(f.name.replace(PREFIX, name + "_", 1), units) for f, units in entries)
-    return Kernel(name, text, found, scratch)
+    return Kernel(name, text, found, scratch, (), tuple(words))
+
+
+def shared(stem: str, function: Func) -> Part:
+    """A function as code that kernels share; it may call nothing but intrinsics."""
+    text = emit.module([function])
+    symbol = f"{stem}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return Part(symbol, text.replace("@" + function.name + "(", f"@{symbol}("))
+
+
+def described(
+    spec: str,
+    entries: Sequence[tuple[Part, int]],
+    words: Sequence[int | str],
+    parts: Iterable[Part],
+    *,
+    scratch: int = 0,
+) -> Kernel:
+    """A kernel without code of its own: shared entries with their units, driven by a table."""
+    used = tuple(dict.fromkeys([*(p for p, _ in entries), *parts]))
+    text = repr((*words, *(p.symbol for p in used)))
+    name = f"{spec}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    found = tuple(Entry(p.symbol, units) for p, units in entries)
+    return Kernel(name, "", found, scratch, used, tuple(words))
 
 
 def pieces(total: int, most: int) -> list[tuple[int, int]]:

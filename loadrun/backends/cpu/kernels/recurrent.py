@@ -60,7 +60,7 @@ class Recurrent:
         self.depth = math.gcd(hidden, micro.MAX_DEPTH)
         self.taps: Array = np.arange(0, hidden, self.depth, dtype=np.int32) * 4
         self.packed_bytes = hidden * self.panels * self.nb * target.vector_bytes
-        tile = micro.Tile((0,), (0,), self.nb, self.depth, bias=False)
+        tile = micro.Tile(1, 1, (0, 0), (0, 0), self.nb, self.depth, bias=False)
         self._tile = micro.emit_tile("step", tile, target)
         f = common.entry("", target)
         p = [f.load_ptr("%args", k) for k in range(8)]
@@ -70,7 +70,11 @@ class Recurrent:
             self._unit(f, p, time, f.div(rest, batch), f.mod(rest, batch))
         scratch = self.nb * target.vector_bytes
         kernel = common.finish(
-            f"recurrent_f32_{kind}", [self._tile, f], [(f, steps * step)], scratch=scratch
+            f"recurrent_f32_{kind}",
+            [self._tile, f],
+            [(f, steps * step)],
+            scratch=scratch,
+            words=(len(self.taps), target.vector_bytes, 0, 1),  # micro.SIZES
         )
         (entry,) = kernel.entries
         if threads > 1 and step > 1 and steps <= _MOST_PHASES and self.packed_bytes >= _SHARED:
@@ -113,10 +117,12 @@ class Recurrent:
 
     def _product(self, f: Func, h: str, weights: str, taps: str) -> None:
         """The state times one panel of weights, into the scratch memory."""
-        w, vb = weights, self.target.vector_bytes
-        pointers = [("ptr", v) for v in (h, w, w, "%scratch", w, taps)]
-        numbers = [("i64", len(self.taps)), ("i64", vb), ("i64", 0)]
-        f.call(self._tile.name, [*pointers, *numbers, ("ptr", w)])
+        w = weights
+        sizes = f.op(f"load ptr, ptr {f.gep('%args', -8)}, align 8")
+        f.call(
+            self._tile.name,
+            [("ptr", v) for v in (h, w, "%scratch", w, w, taps, w, sizes)],
+        )
 
     def _cells(
         self, f: Func, places: _Places, start: Int, last: str, count: int, rest: int

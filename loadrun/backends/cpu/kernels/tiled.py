@@ -19,10 +19,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loadrun.backends.cpu.emit import Func, Int
-from loadrun.backends.cpu.kernels import common, micro
+from loadrun.backends.cpu.kernels import common, micro, tiled_driver
 from loadrun.backends.cpu.kernels.common import Epilogue, pieces
-from loadrun.backends.cpu.plan import Kernel
+from loadrun.backends.cpu.plan import Kernel, Part
 from loadrun.backends.cpu.target import Target
 
 IN, WEIGHTS, BIAS, OUT, OPERAND, TAPS = range(6)
@@ -71,7 +70,6 @@ class Grid:
     aligned: bool = True
     weight_image: int = 0
     bias: bool = True
-    accumulate: bool = False
     dot: bool = False
 
 
@@ -127,9 +125,6 @@ class Tiled:
             if self.chunks > 1:
                 turn = sum(n for _, n in self.cols) * c.chunk
             self.fetch_lines = -(-per_tap // (micro.LINE * max(turn, 1)))
-        self._tiles = tiles
-        self._micro: dict[tuple[int, int, int, int], str] = {}
-        self._functions: list[Func] = []
         self.kernel: Kernel = self._build(spec)
 
     def _edge_cols(self) -> list[tuple[int, int]]:
@@ -137,132 +132,95 @@ class Tiled:
             return pieces(self.grid.last, self.choice.width)
         return self.cols if self.rest else []
 
-    # -- code
     def _build(self, spec: str) -> Kernel:
-        f = common.entry("", self.target)
-        pointers = [f.load_ptr("%args", k) for k in range(6)]
-        with f.loop("%begin", "%end") as unit:
-            self._unit(f, unit.i, pointers)
-        self._functions.append(f)
-        return common.finish(spec, self._functions, [(f, self.units)])
-
-    def _unit(self, f: Func, unit: Int, p: list[str]) -> None:
-        """Decode a unit's number, then run its tiles."""
-        g, per_image = self.grid, self.chunks
-        panels = g.groups * self.panels
-        if self.choice.panels_first:
-            panel, where = f.div(unit, g.images * per_image), f.mod(unit, g.images * per_image)
-        else:
-            where, panel = f.div(unit, panels), f.mod(unit, panels)
-        image, chunk = f.div(where, per_image), f.mod(where, per_image)
-        group, inside = f.div(panel, self.panels), f.mod(panel, self.panels)
-        taps = f.gep(p[TAPS], f.mul(group, 4 * g.taps))
-        source = f.gep(p[IN], f.add(g.x.start, f.mul(image, g.x.image)))
-        vector = f.add(f.mul(group, g.vectors), f.mul(inside, self.choice.nb))
-        out = f.add(f.mul(image, g.y.image), f.mul(vector, g.y.vector))
-        out = f.gep(p[OUT], f.add(g.y.start, out))
-        operand = p[OPERAND]
-        if common.needs_operand(self.epilogue):
-            at = f.add(f.mul(image, g.res.image), f.mul(vector, g.res.vector))
-            operand = f.gep(operand, f.add(g.res.start, at))
-        at = f.add(f.mul(group, self.group_bytes), f.mul(inside, self.panel_bytes))
-        weights = f.gep(p[WEIGHTS], f.add(at, f.mul(image, g.weight_image)))
-        bias = f.gep(p[BIAS], f.mul(vector, self.target.vector_bytes)) if g.bias else p[BIAS]
-        low = f.mul(chunk, self.choice.chunk)
-        high = f.min(f.add(low, self.choice.chunk), self.row_tiles)
-        args = [source, weights, bias, out, operand, taps]
-        if not self.narrow:
-            self._rows(f, args, low, high, self.choice.nb, 0)
-        elif not self.main:
-            self._rows(f, args, low, high, self.narrow, g.tail)
-        elif isinstance(inside, int):
-            raise AssertionError("two kinds of panels need a counter")
-        else:
-            with f.when(f.icmp("slt", inside, self.main)):
-                self._rows(f, args, low, high, self.choice.nb, 0)
-            with f.when(f.icmp("eq", inside, self.main)):
-                self._rows(f, args, low, high, self.narrow, g.tail)
-
-    def _rows(self, f: Func, p: list[str], low: Int, high: Int, nb: int, tail: int) -> None:
-        """Row tiles [low, high), of which the last of all may have another shape."""
-        edge = self._edge_cols()
-        stop = f.min(high, self.full) if edge else high
-        if self.full:
-            with f.loop(low, stop) as row:
-                self._row(f, p, row.i, low, self.cols, self.choice.height, nb, tail)
-        if edge:
-            height = self.rest or 1
-            with f.when(f.icmp("sgt", high, self.full)):
-                self._row(f, p, self.full, low, edge, height, nb, tail)
-
-    def _row(
-        self,
-        f: Func,
-        p: list[str],
-        row: Int,
-        low: Int,
-        cols: list[tuple[int, int]],
-        height: int,
-        nb: int,
-        tail: int,
-    ) -> None:
-        """All tiles of one row tile of a chunk that starts at row tile `low`."""
-        g, step = self.grid, self.choice.height
-        source = f.gep(p[IN], f.mul(row, g.x.row * step))
-        out = f.gep(p[OUT], f.mul(row, g.y.row * step))
-        operand = f.gep(p[OPERAND], f.mul(row, g.res.row * step))
+        """The table for the driver, and the tiles that it names."""
+        g, c = self.grid, self.choice
+        operand = common.needs_operand(self.epilogue)
+        res = g.res if operand else Walk(0, 0, 0, 0)
         share = g.taps * self.fetch_lines * micro.LINE
-        following = p[WEIGHTS]
-        if self.fetch_lines:
-            following = f.gep(following, self.panel_bytes)
-            number = f.mul(f.sub(row, low), sum(n for _, n in self.cols) * share)
-            following = f.gep(following, number)
-        x = done = 0
-        for width, count in cols:
-            name = self._tile(width, height, nb, tail)
-            with f.loop(0, count) as tile:
-                at = f.add(f.mul(tile.i, width), x) if count > 1 else x
-                f.call(
-                    name,
-                    [
-                        ("ptr", f.gep(source, f.mul(at, g.x.pixel))),
-                        ("ptr", p[WEIGHTS]),
-                        ("ptr", p[BIAS]),
-                        ("ptr", f.gep(out, f.mul(at, g.y.pixel))),
-                        ("ptr", f.gep(operand, f.mul(at, g.res.pixel))),
-                        ("ptr", p[TAPS]),
-                        ("i64", g.taps),
-                        ("i64", g.y.vector),
-                        ("i64", g.res.vector),
-                        ("ptr", f.gep(following, f.mul(f.add(tile.i, done), share))),
-                    ],
-                )
-            x += width * count
-            done += count
+        bases = [self.chunks, g.images, self.panels, g.groups]
+        if not c.panels_first:
+            bases = bases[2:] + bases[:2]
+        fields = {
+            **{f"base{k}": base for k, base in enumerate(bases[:3])},
+            "panels_first": int(c.panels_first),
+            "main": self.main,
+            "chunk": c.chunk,
+            "row_tiles": self.row_tiles,
+            "full": self.full,
+            "vectors": g.vectors,
+            "nb": c.nb,
+            "ntaps": g.taps,
+            "taps_bytes": 4 * g.taps,
+            "part": max(self._part(), 1),
+            "x_start": g.x.start,
+            "x_image": g.x.image,
+            "x_row": g.x.row * c.height,
+            "y_start": g.y.start,
+            "y_image": g.y.image,
+            "y_row": g.y.row * c.height,
+            "obs": g.y.vector,
+            "res_start": res.start,
+            "res_image": res.image,
+            "res_row": res.row * c.height,
+            "rbs": res.vector,
+            "group_bytes": self.group_bytes,
+            "panel_bytes": self.panel_bytes,
+            "weight_image": g.weight_image,
+            "bias_vector": self.target.vector_bytes if g.bias else 0,
+            "fetch_panel": self.panel_bytes if share else 0,
+            "fetch_row": sum(n for _, n in self.cols) * share,
+            "fetch_tile": share,
+        }
+        runs: dict[tuple[int, int], list[tiled_driver.Run]] = {}
+        tiles: list[Part] = []
+        for narrow, nb, tail in self._widths():
+            for edge, height, cols in self._heights():
+                for width, count in cols:
+                    tile = self._tile(width, height, nb, tail)
+                    tiles.append(tile)
+                    steps = (width * g.x.pixel, width * g.y.pixel, width * res.pixel)
+                    runs.setdefault((narrow, edge), []).append((tile.symbol, count, *steps))
+        driver = tiled_driver.driver(self.target)
+        words = tiled_driver.words(fields, runs)
+        return common.described(spec, [(driver, self.units)], words, tiles)
 
-    def _tile(self, width: int, height: int, nb: int, tail: int) -> str:
-        key = (width, height, nb, tail)
-        if key not in self._micro:
-            g = self.grid
-            at = [(y, x) for y in range(height) for x in range(width)]
-            tile = micro.Tile(
-                in_offsets=tuple(y * g.x.row + x * g.x.pixel for y, x in at),
-                out_offsets=tuple(y * g.y.row + x * g.y.pixel for y, x in at),
-                res_offsets=tuple(y * g.res.row + x * g.res.pixel for y, x in at),
-                nb=nb,
-                depth=g.depth,
-                step=g.step,
-                bias=g.bias,
-                accumulate=g.accumulate,
-                epilogue=self.epilogue,
-                fetch_lines=self.fetch_lines,
-                aligned=g.aligned,
-                tail=tail,
-                part=0 if g.dot else micro.part_of(g.taps, g.depth),
-                dot=g.dot,
-            )
-            name = f"tile{width}x{height}x{nb}" + ("t" if tail else "")
-            f = micro.emit_tile(name, tile, self.target)
-            self._functions.append(f)
-            self._micro[key] = f.name
-        return self._micro[key]
+    def _widths(self) -> list[tuple[int, int, int]]:
+        """The kinds of panels: (1 for narrow, output vectors, tail)."""
+        found = [(0, self.choice.nb, 0)] if self.main else []
+        return found + ([(1, self.narrow, self.grid.tail)] if self.narrow else [])
+
+    def _heights(self) -> list[tuple[int, int, list[tuple[int, int]]]]:
+        """The kinds of row tiles: (1 for the edge, rows, widths of tiles)."""
+        found = [(0, self.choice.height, self.cols)] if self.full else []
+        edge = self._edge_cols()
+        return found + ([(1, self.rest or 1, edge)] if edge else [])
+
+    def _part(self) -> int:
+        return 0 if self.grid.dot else micro.part_of(self.grid.taps, self.grid.depth)
+
+    def _tile(self, width: int, height: int, nb: int, tail: int) -> Part:
+        """Code for one shape of tile."""
+        g, tall = self.grid, height > 1
+
+        def walk(w: Walk) -> micro.Walk:
+            return (w.row if tall else 0, w.pixel if width > 1 else 0)
+
+        tile = micro.Tile(
+            height,
+            width,
+            walk(g.x),
+            walk(g.y),
+            nb,
+            g.depth if g.taps else 0,
+            step=g.step,
+            res=walk(g.res) if common.needs_operand(self.epilogue) else (0, 0),
+            bias=g.bias,
+            epilogue=self.epilogue,
+            fetch_lines=self.fetch_lines,
+            aligned=g.aligned,
+            tail=tail,
+            parts=self._part() > 0,
+            dot=g.dot,
+        )
+        return micro.shared_tile(tile, self.target)

@@ -8,7 +8,8 @@ Per block of tiles: V = B^T d B (a vector is `lanes` input channels), M[point] =
   one image and only M is private. For heavy weights: each is read from far memory once. Each thread
   may make a copy of V of its own: with more arithmetic, less goes from one core to another.
 
-Argument table: 0 input, 1 U, 2 bias, 3 output, 4 operand, 5 taps, 6 V (by panels).
+Argument table: 0 input, 1 U, 2 bias, 3 output, 4 operand, 5 taps, 6 V (by panels). The loops are in
+winograd_driver.py.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ import math
 
 import numpy as np
 
-from loadrun.backends.cpu.emit import Func, Int
-from loadrun.backends.cpu.kernels import common, micro
+from loadrun.backends.cpu.kernels import common, micro, winograd_driver
 from loadrun.backends.cpu.kernels import winograd_math as wm
 from loadrun.backends.cpu.kernels.common import Epilogue, pieces
 from loadrun.backends.cpu.kernels.conv import ConvSpec
 from loadrun.backends.cpu.kernels.winograd_share import Sharing, Sizes
 from loadrun.backends.cpu.layout import Halo, Image
-from loadrun.backends.cpu.plan import Array, Kernel, Rows
+from loadrun.backends.cpu.plan import Array, Kernel, Part, Rows
 from loadrun.backends.cpu.target import Target
 
 
@@ -131,6 +131,7 @@ class WinogradConv:
             ],
             np.int32,
         ).reshape(1, -1)
+        self.part = micro.part_of(self.taps.shape[1], self.depth)
         self.panel_bytes = spec.ic * self.nb * vb  # of one point
         widths = pieces(self.tiles, target.tile(self.nb))
         self.widths = widths
@@ -138,240 +139,101 @@ class WinogradConv:
         per_tap = self.depth * self.nb * vb
         count = sum(n for _, n in widths)
         self.fetch = -(-per_tap // (micro.LINE * count)) if heavy else 0
-        self._functions: list[Func] = []
         self.kernel: Kernel = self._build()
         self.rows: Rows | None = None
         step = self.block_rows * m
         if by_rows and y.h % step == 0:
             self.rows = Rows(y.h, step, 1, 3, 1, spec.ph)
 
-    # -- the transforms
-    def _input_tile(self) -> Func:
-        f = common.inner("in", [("ptr", "in"), ("ptr", "v")], self.target)
-        bt = wm.matrices(self.m)[2]
-        n, x = self.n, self.x
-        columns = [
-            wm.apply_rows(f, bt, [f.load("%in", r * x.row + c * x.pixel) for r in range(n)])
-            for c in range(n)
-        ]
-        for i in range(n):
-            row = wm.apply_rows(f, bt, [columns[c][i] for c in range(n)])
-            for j, value in enumerate(row):
-                f.store(value, "%v", (i * n + j) * self.v_point)
-        return f
-
-    def _output_tile(self, high: int, wide: int) -> Func:
-        """One tile of one output vector, of which `high` x `wide` pixels exist."""
-        names = [("ptr", "m"), ("ptr", "bias"), ("ptr", "out"), ("ptr", "res")]
-        f = common.inner(f"out{high}x{wide}", names, self.target)
-        at = wm.matrices(self.m)[0]
-        n = self.n
-        columns = [
-            wm.apply_columns(f, at, [f.load("%m", (r * n + c) * self.m_point) for r in range(n)])
-            for c in range(n)
-        ]
-        bias = f.load("%bias")
+    def _build(self) -> Kernel:
+        t, m = self.target, self.m
         operand = common.needs_operand(self.epilogue)
-        for r in range(high):
-            row = wm.apply_columns(f, at, [columns[c][r] for c in range(n)])
-            for c, value in enumerate(row[:wide]):
-                value = f.fadd(value, bias)
-                other = ""
-                if operand:
-                    assert self.res is not None
-                    other = f.load("%res", r * self.res.row + c * self.res.pixel)
-                value = common.apply(f, value, self.epilogue, other)
-                f.store(value, "%out", r * self.y.row + c * self.y.pixel)
-        return f
+        x, y, res = self.x, self.y, self.res if operand else None
+        per = -(-self.down // self.block_rows)
+        share = self.taps.shape[1] * self.fetch * micro.LINE
+        fields = {
+            "ntaps": self.taps.shape[1],
+            "obs": self.tiles * t.vector_bytes,
+            "rbs": 0,
+            "part": max(self.part, 1),
+            "x_row": x.row,
+            "v_point": self.v_point,
+            "m_point": self.m_point,
+            "y_row": y.row,
+            "res_row": res.row if res else 0,
+            "images": y.n,
+            "units": per if self.by_rows else y.n * self.panels,
+            "copies": self.copies,
+            "span": y.n * self.blocks if self.copies > 1 else 1,
+            "down": self.down,
+            "across": self.across,
+            "block_rows": self.block_rows,
+            "full_rows": y.h // m,
+            "full_tiles": y.w // m,
+            "edge_tiles": int(y.w % m > 0),
+            "blocks": self.blocks,
+            "panels": self.panels,
+            "nb": self.nb,
+            "points": self.points,
+            "panel_bytes": self.panel_bytes,
+            "fetch_tile": share,
+            "x_start": x.origin - self.spec.ph * x.row - self.spec.pw * x.pixel,
+            "x_image": x.image,
+            "x_block": x.block,
+            "y_start": y.origin,
+            "y_image": y.image,
+            "y_block": y.block,
+            "res_start": res.origin if res else 0,
+            "res_image": res.image if res else 0,
+            "res_block": res.block if res else 0,
+            "v_image": self.v_bytes,
+            "v_bytes": self.v_bytes,
+        }
+        source = winograd_driver.input_tile(m, t)
+        outputs = self._outputs()
+        runs, tiles = self._products()
+        symbols = {key: part.symbol for key, part in outputs.items()}
+        words = winograd_driver.words(fields, runs, symbols, source.symbol)
+        entries = [(winograd_driver.by_rows(m, t), y.n * per)]
+        if not self.by_rows:
+            units = self.copies if self.copies > 1 else y.n * self.blocks
+            first = winograd_driver.transform(m, t), units
+            entries = [first, (winograd_driver.by_panels(m, t), y.n * self.panels)]
+        parts = [source, *outputs.values(), *tiles]
+        name = f"conv_f32_3x3s1_winograd{m}{self.epilogue.tag()}"
+        return common.described(name, entries, words, parts, scratch=self.scratch)
 
-    def _make_outputs(self) -> dict[tuple[int, int], str]:
-        rest_h, rest_w = self.y.h % self.m, self.y.w % self.m
-        highs = ([self.m] if self.y.h >= self.m else []) + ([rest_h] if rest_h else [])
-        wides = ([self.m] if self.y.w >= self.m else []) + ([rest_w] if rest_w else [])
-        found = {}
-        for high in highs:
-            for wide in wides:
-                f = self._output_tile(high, wide)
-                self._functions.append(f)
-                found[high, wide] = f.name
-        return found
+    def _outputs(self) -> dict[tuple[int, int], Part]:
+        """Output transforms by (1 for the edge row, 1 for the edge tile)."""
+        m = self.m
+        highs = {k: v for k, v in enumerate((m if self.y.h >= m else 0, self.y.h % m)) if v}
+        wides = {k: v for k, v in enumerate((m if self.y.w >= m else 0, self.y.w % m)) if v}
+        return {
+            (i, j): winograd_driver.output_tile(m, high, wide, self.epilogue, self.target)
+            for i, high in highs.items()
+            for j, wide in wides.items()
+        }
 
-    def _make_products(self) -> dict[int, str]:
+    def _products(self) -> tuple[list[winograd_driver.Run], list[Part]]:
+        """Runs of register tiles, and their code."""
         vb = self.target.vector_bytes
-        found = {}
-        for width, _ in self.widths:
-            offsets = tuple(p * vb for p in range(width))
+        runs, parts = [], []
+        for width, count in self.widths:
+            walk = (0, vb if width > 1 else 0)
             tile = micro.Tile(
-                in_offsets=offsets,
-                out_offsets=offsets,
-                nb=self.nb,
-                depth=self.depth,
+                1,
+                width,
+                walk,
+                walk,
+                self.nb,
+                self.depth,
                 bias=False,
                 fetch_lines=self.fetch,
-                part=micro.part_of(self.taps.shape[1], self.depth),
+                parts=self.part > 0,
             )
-            f = micro.emit_tile(f"tile{width}", tile, self.target)
-            self._functions.append(f)
-            found[width] = f.name
-        return found
-
-    # -- the loops
-    def _transform(self, f: Func, source: str, v: str, first: Int, block: Int) -> None:
-        """Rows of tiles first.. of channel block `block` into V."""
-        x, vb = self.x, self.target.vector_bytes
-        base = f.gep(source, f.add(f.mul(block, x.block), x.origin))
-        base = f.gep(base, -(self.spec.ph * x.row + self.spec.pw * x.pixel))
-        v = f.gep(v, f.mul(block, self.tiles * vb))
-        with f.loop(0, self.block_rows) as r:
-            row = f.gep(base, f.mul(f.add(first, r.i), self.m * x.row))
-            to = f.gep(v, f.mul(r.i, self.across * vb))
-            with f.loop(0, self.across) as c:
-                p = f.gep(row, f.mul(c.i, self.m * x.pixel))
-                f.call(self._in, [("ptr", p), ("ptr", f.gep(to, f.mul(c.i, vb)))])
-
-    def _products(self, f: Func, v: str, m: str, u: str, taps: str) -> None:
-        """All points of one panel: M = V U."""
-        vb = self.target.vector_bytes
-        ntaps = self.taps.shape[1]
-        share = ntaps * self.fetch * micro.LINE
-        with f.loop(0, self.points) as point:
-            vp = f.gep(v, f.mul(point.i, self.v_point))
-            mp = f.gep(m, f.mul(point.i, self.m_point))
-            up = f.gep(u, f.mul(point.i, self.panel_bytes))
-            following = f.gep(up, self.panel_bytes)
-            at = done = 0
-            for width, count in self.widths:
-                with f.loop(0, count) as tile:
-                    o = f.mul(f.add(f.mul(tile.i, width), at), vb)
-                    ahead = f.gep(following, f.mul(f.add(tile.i, done), share))
-                    f.call(
-                        self._tile[width],
-                        [
-                            ("ptr", f.gep(vp, o)),
-                            ("ptr", up),
-                            ("ptr", up),
-                            ("ptr", f.gep(mp, o)),
-                            ("ptr", up),
-                            ("ptr", taps),
-                            ("i64", ntaps),
-                            ("i64", self.tiles * vb),
-                            ("i64", 0),
-                            ("ptr", ahead),
-                        ],
-                    )
-                at += width * count
-                done += count
-
-    def _write(self, f: Func, m: str, p: dict[str, str], first: Int, panel: Int) -> None:
-        """Output transform of one panel for rows of tiles first.. ."""
-        vb, y = self.target.vector_bytes, self.y
-        full = y.h // self.m
-        with f.loop(0, self.nb) as b:
-            vector = f.add(f.mul(panel, self.nb), b.i)
-            bias = f.gep(p["bias"], f.mul(vector, vb))
-            out = f.gep(p["out"], f.add(f.mul(vector, y.block), y.origin))
-            res = p["res"]
-            if self.res is not None:
-                res = f.gep(res, f.add(f.mul(vector, self.res.block), self.res.origin))
-            mb = f.gep(m, f.mul(b.i, self.tiles * vb))
-            with f.loop(0, self.block_rows) as r:
-                row = f.add(first, r.i)
-                args = [f.gep(mb, f.mul(r.i, self.across * vb)), bias]
-                args.append(f.gep(out, f.mul(row, self.m * y.row)))
-                step = self.m * self.res.row if self.res is not None else 0
-                args.append(f.gep(res, f.mul(row, step)))
-                if full:
-                    with f.when(f.icmp("slt", row, full)):
-                        self._write_row(f, args, self.m)
-                if y.h % self.m:
-                    with f.when(f.icmp("eq", row, full)):
-                        self._write_row(f, args, y.h % self.m)
-
-    def _write_row(self, f: Func, args: list[str], high: int) -> None:
-        vb, m = self.target.vector_bytes, self.m
-        full = self.y.w // m
-        res_pixel = self.res.pixel if self.res is not None else 0
-
-        def one(x: Int, wide: int) -> None:
-            f.call(
-                self._out[high, wide],
-                [
-                    ("ptr", f.gep(args[0], f.mul(x, vb))),
-                    ("ptr", args[1]),
-                    ("ptr", f.gep(args[2], f.mul(x, m * self.y.pixel))),
-                    ("ptr", f.gep(args[3], f.mul(x, m * res_pixel))),
-                ],
-            )
-
-        if full:
-            with f.loop(0, full) as c:
-                one(c.i, m)
-        if self.y.w % m:
-            one(full, self.y.w % m)
-
-    def _pointers(self, f: Func, image: Int, copy: Int = 0) -> dict[str, str]:
-        names = ["in", "u", "bias", "out", "res", "taps"] + ([] if self.by_rows else ["v"])
-        p = {name: f.load_ptr("%args", k) for k, name in enumerate(names)}
-        p["in"] = f.gep(p["in"], f.mul(image, self.x.image))
-        p["out"] = f.gep(p["out"], f.mul(image, self.y.image))
-        if self.res is not None:
-            p["res"] = f.gep(p["res"], f.mul(image, self.res.image))
-        if not self.by_rows:
-            at = f.add(f.mul(copy, self.y.n), image)
-            p["v"] = f.gep(p["v"], f.mul(at, self.v_bytes))
-        return p
-
-    def _build(self) -> Kernel:
-        it = self._input_tile()
-        self._functions.append(it)
-        self._in = it.name
-        self._out = self._make_outputs()
-        self._tile = self._make_products()
-        name = f"conv_f32_3x3s1_winograd{self.m}{self.epilogue.tag()}"
-        entries = self._by_rows() if self.by_rows else self._by_panels()
-        return common.finish(name, self._functions, entries, scratch=self.scratch)
-
-    def _by_rows(self) -> list[tuple[Func, int]]:
-        f = common.entry("", self.target)
-        per = -(-self.down // self.block_rows)
-        with f.loop("%begin", "%end") as unit:
-            p = self._pointers(f, f.div(unit.i, per))
-            # The last block ends with the image; it may repeat rows of the one before.
-            first = f.mul(f.mod(unit.i, per), self.block_rows)
-            first = f.min(first, self.down - self.block_rows)
-            m = f.gep("%scratch", self.v_bytes)
-            with f.loop(0, self.blocks) as block:
-                self._transform(f, p["in"], "%scratch", first, block.i)
-            with f.loop(0, self.panels) as panel:
-                u = f.gep(p["u"], f.mul(panel.i, self.points * self.panel_bytes))
-                self._products(f, "%scratch", m, u, p["taps"])
-                self._write(f, m, p, first, panel.i)
-        self._functions.append(f)
-        return [(f, self.y.n * per)]
-
-    def _by_panels(self) -> list[tuple[Func, int]]:
-        f1 = common.entry("transform", self.target)
-        units, copies = self.y.n * self.panels, self.copies
-        with f1.loop("%begin", "%end") as unit:
-            if copies == 1:
-                p = self._pointers(f1, f1.div(unit.i, self.blocks))
-                self._transform(f1, p["in"], p["v"], 0, f1.mod(unit.i, self.blocks))
-            else:
-                with f1.loop(0, self.y.n) as image:
-                    p = self._pointers(f1, image.i, unit.i)
-                    with f1.loop(0, self.blocks) as block:
-                        self._transform(f1, p["in"], p["v"], 0, block.i)
-        f2 = common.entry("", self.target)
-        with f2.loop("%begin", "%end") as unit:
-            panel = f2.div(unit.i, self.y.n)
-            # The share of the units that this thread most likely works on.
-            copy = f2.div(f2.mul(unit.i, copies), units)
-            p = self._pointers(f2, f2.mod(unit.i, self.y.n), copy)
-            u = f2.gep(p["u"], f2.mul(panel, self.points * self.panel_bytes))
-            self._products(f2, p["v"], "%scratch", u, p["taps"])
-            self._write(f2, "%scratch", p, 0, panel)
-        self._functions += [f1, f2]
-        return [(f1, copies if copies > 1 else self.y.n * self.blocks), (f2, units)]
+            parts.append(micro.shared_tile(tile, self.target))
+            runs.append((parts[-1].symbol, count, width * vb))
+        return runs, parts
 
     def pack(self, weights: Array) -> Array:
         """Filters (1, oc, ic, 3, 3) as U: [panel][point][ic][nb * lanes]."""
