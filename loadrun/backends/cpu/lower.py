@@ -76,6 +76,8 @@ _HALF_OPERATORS = _MOVES | {
     "Convolution3DBackwardData",
     "Convolution3DBackwardFilter",
     "ConvolutionBackwardFilter",
+    "DeformableConvForward",
+    "CorrelationForward",
     "GroupNorm",
     "InstanceNorm",
     "GeneralNorm",

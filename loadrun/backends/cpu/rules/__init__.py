@@ -23,6 +23,7 @@ _LATER = (
     "move",
     "moments",
     "product",
+    "deform",
     "typed",
     "reduce",
     "control",

@@ -90,7 +90,7 @@ def columns(
     return view(low, name, dims, (*strides[:3], *taps, *steps))
 
 
-def _multiply(
+def multiply(
     low: Lowering,
     names: tuple[str, str],
     sizes: tuple[int, int, int, int],
@@ -99,6 +99,7 @@ def _multiply(
     *,
     transposed: bool = False,
 ) -> None:
+    """Add a batch of products (m, k) times (k, n), or (n, k) if transposed."""
     batch, m, k, n = sizes
     if max(m * k, k * n, m * n) * batch >= _MOST:
         raise NotApplicable("its matrices would need too much memory")
@@ -125,7 +126,7 @@ def _give(low: Lowering, value: Value, name: str, layout: TensorLayout) -> None:
         low.same_image(value, out, layout)
 
 
-def _filter(low: Lowering, value: Value, g: Geometry, *, adjoint: bool) -> str:
+def filter_of(low: Lowering, value: Value, g: Geometry, *, adjoint: bool) -> str:
     """(G, O, I, *kernel) of a cross-correlation; of its adjoint (G, I, O, *kernel)."""
     kernel = g.window.kernel
     given = low.array(value)
@@ -155,7 +156,7 @@ def _natural(low: Lowering, value: Value, g: Geometry) -> str:
     return low.name(value)
 
 
-def _repeated(low: Lowering, name: str, batch: int, size: int) -> str:
+def repeated(low: Lowering, name: str, batch: int, size: int) -> str:
     """A matrix once per image."""
     return name if batch == 1 else view(low, name, (batch, size), (0, 1))
 
@@ -174,9 +175,9 @@ def _convolve(
     n, g, depth, *_ = maps
     k, pixels = depth * math.prod(window.kernel), math.prod(out)
     seen = columns(low, x, maps, window, out)
-    left = _repeated(low, w, n, g * outputs * k)
+    left = repeated(low, w, n, g * outputs * k)
     y = low.temp((n, g * outputs, *out))
-    _multiply(low, (left, seen), (n * g, outputs, k, pixels), y, low.label(node))
+    multiply(low, (left, seen), (n * g, outputs, k, pixels), y, low.label(node))
     return y
 
 
@@ -205,7 +206,7 @@ def convolution(low: Lowering, node: Node, call: Call) -> None:
     """float32, filters of the run, and volumes."""
     _check(low, node)
     g = geometry(call.param, call.shape(0), call.shape(1))
-    w = _filter(low, node.inputs[1], g, adjoint=False)
+    w = filter_of(low, node.inputs[1], g, adjoint=False)
     x, maps = _padded(low, node.inputs[0], g)
     y = _convolve(low, node, x, w, maps, g.window, g.outputs, g.out)
     _give(low, node.outputs[0], y, g.dst)
@@ -219,7 +220,7 @@ def transposed(low: Lowering, node: Node, call: Call) -> None:
     g = geometry(call.param, given, call.shape(0))
     if g.dst_shape != low.shape(node.inputs[1]):
         raise NotApplicable("an output that the filter does not fill")
-    w = _filter(low, node.inputs[0], g, adjoint=True)
+    w = filter_of(low, node.inputs[0], g, adjoint=True)
     reach = [(k - 1) * d for k, d in zip(g.window.kernel, g.window.dilate, strict=True)]
     before = tuple(r - p for r, p in zip(reach, g.window.pad, strict=True))
     length = tuple(n + r for n, r in zip(g.sizes, reach, strict=True))
@@ -249,7 +250,7 @@ def filter_gradient(low: Lowering, node: Node, call: Call) -> None:
     left = view(low, diff, (g.groups, g.outputs, g.batch, pixels), order)
     found = low.temp((g.groups, g.outputs, g.depth, *g.window.kernel))
     sizes = (g.groups, g.outputs, g.batch * pixels, k)
-    _multiply(low, (left, seen), sizes, found, low.label(node), transposed=True)
+    multiply(low, (left, seen), sizes, found, low.label(node), transposed=True)
     if g.flip:
         steps = list(contiguous((g.groups, g.outputs, g.depth, *g.window.kernel)))
         offset = sum((n - 1) * s for n, s in zip(g.window.kernel, steps[3:], strict=True))
