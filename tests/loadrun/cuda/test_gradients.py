@@ -227,7 +227,7 @@ def test_remap_backward(agrees: Any, border: str, nearest: bool, last: bool) -> 
 def test_warp_perspective_backward(agrees: Any, border: str, indexed: bool) -> None:
     count = 4 if indexed else 2
     x, dy = _normal(2, 3, 6, 7), _normal(count, 3, 5, 9, seed=1)
-    matrix: Array = np.tile(np.eye(3, dtype=np.float32), (count, 1, 1))
+    matrix: Any = np.tile(np.eye(3, dtype=np.float32), (count, 1, 1))
     matrix += _normal(count, 3, 3, seed=2) * np.float32(0.02)
     matrix[:, :2, 2] += 1.5
     index = [np.array([1, 0, 1, 1], np.int32)] if indexed else []
@@ -255,7 +255,7 @@ def test_roi_backward(agrees: Any, mode: str) -> None:
         mode=P.ROIAlignV0Mode[mode], pooled_height=3, pooled_width=2, sample_height=2,
         sample_width=3, spatial_scale=0.75, offset=0.25,
     )  # fmt: skip
-    feeds = [dy, x, _REGIONS, random.integers(0, 6, dy.shape).astype(np.int32)]
+    feeds: list[Array] = [dy, x, _REGIONS, random.integers(0, 6, dy.shape).astype(np.int32)]
     agrees(_one("ROIAlignBackward", feeds, align), feeds, repeat=2)
     pool = P.ROIPooling(mode=P.ROIPoolingMode[mode], scale=0.75)
     feeds[3] = random.integers(-1, 12 * 13, dy.shape).astype(np.int32)
@@ -276,3 +276,35 @@ def test_roi_pooling_backward_notices_what_is_outside(wrong: str) -> None:
     text = "asks for no image" if wrong == "region" else "outside the image"
     with Session(graph, "cuda") as session, pytest.raises(ExecutionError, match=text):
         session.run(feeds)
+
+
+@pytest.mark.parametrize("how", _CONVS)
+def test_convolution_backward_data_with_a_filter_of_the_run(
+    agrees: Any, how: dict[str, Any]
+) -> None:
+    param, x, w, dy = _conv(**how)
+    feeds = [w, dy, x]
+    agrees(_one("ConvolutionBackwardData", feeds, param), feeds, rtol=1e-4, atol=1e-4)
+
+
+def test_convolutions_with_filters_of_the_run_in_other_layouts(agrees: Any) -> None:
+    param, x, w, dy = _conv(stride=2, pad=1, format=P.ConvolutionFormat.NHWC)
+    x, w, dy = (np.ascontiguousarray(a.transpose(0, 2, 3, 1)) for a in (x, w, dy))
+    for name, feeds in (("Convolution", [x, w]), ("ConvolutionBackwardData", [w, dy, x])):
+        agrees(_one(name, feeds, param), feeds, rtol=1e-4, atol=1e-4)
+    param, x, w, dy = _conv(pad=1, format=P.ConvolutionFormat.NCHW4)
+    x, w, dy = (
+        np.ascontiguousarray(a.reshape(a.shape[0], -1, 4, *a.shape[2:]).transpose(0, 1, 3, 4, 2))
+        for a in (x, w, dy)
+    )
+    agrees(_one("Convolution", [x, w], param), [x, w], rtol=1e-4, atol=1e-4)
+    flipped, x, w, _ = _conv(pad=1, mode=P.ConvolutionV0Mode.CONVOLUTION)
+    agrees(_one("Convolution", [x, w], flipped), [x, w], rtol=1e-4, atol=1e-4)
+
+
+def test_convolution3d_backward_data_with_a_filter_of_the_run(agrees: Any) -> None:
+    x, w, dy = _normal(2, 8, 4, 5, 6), _normal(4, 8, 3, 3, 3), _normal(2, 4, 2, 3, 3, seed=1)
+    strides: dict[str, Any] = {f"stride_{a}": 2 for a in "dhw"} | {f"pad_{a}": 1 for a in "dhw"}
+    feeds = [w, dy, x]
+    graph = _one("Convolution3DBackwardData", feeds, P.Convolution3D(**strides))
+    agrees(graph, feeds, rtol=1e-4, atol=1e-4)
