@@ -317,6 +317,19 @@ class Loops(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class WholeProduct(Node):
+    """A batch of products of integers, int32 sums that wrap.
+
+    Attributes:
+        sizes: batch, m, k, n.
+        zeros: Taken off the elements of the left and of the right operand.
+    """
+
+    sizes: tuple[int, int, int, int]
+    zeros: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
     """Nodes in order, shapes and dtypes of all tensors, names of inputs and outputs.
 

@@ -41,6 +41,7 @@ _EMIT: dict[type[nd.Node], Callable[[Draft, nd.Node], None]] = {
     nd.TransposedConv: steps_conv.emit_transposed,
     nd.Upsample: steps_conv.emit_upsample,
     nd.View: steps_array.emit_view,
+    nd.WholeProduct: steps_array.emit_whole_product,
 }
 
 

@@ -127,6 +127,23 @@ def emit_matmul(draft: Draft, node: nd.Node) -> None:
     draft.step(node.name, code.kernel, args, (a, packed), (y,), "matmul", flops=flops)
 
 
+def emit_whole_product(draft: Draft, node: nd.Node) -> None:
+    """A product of integers."""
+    from loadrun.backends.cpu.kernels import product
+
+    assert isinstance(node, nd.WholeProduct)
+    reads = tuple(draft.need_plain(n) for n in node.inputs)
+    y = draft.add_plain(node.outputs[0])
+    left, right = (
+        product.Side(draft.network.dtype(n), zero)
+        for n, zero in zip(node.inputs, node.zeros, strict=True)
+    )
+    batch, m, k, n = node.sizes
+    kernel = product.product(left, right, node.sizes, draft.target)
+    flops = 2.0 * batch * m * k * n
+    draft.step(node.name, kernel, (*reads, y), reads, (y,), "matmul", flops=flops)
+
+
 def emit_reduce(draft: Draft, node: nd.Node) -> None:
     """A reduction along one axis."""
     assert isinstance(node, nd.Reduce)

@@ -385,3 +385,32 @@ def test_common_modes_of_floats_have_one_home() -> None:
     assert not MODES.keys() & modes.REAL.keys()
     defined = {m for m in M if functions.FUNCTIONS[m].real is not None}
     assert defined == MODES.keys() | modes.REAL.keys()
+
+
+@DRAWN
+@given(
+    st.tuples(st.integers(1, 3), st.integers(1, 6), SIZES, st.sampled_from([1, 3, 16, 17, 64, 75])),
+    st.sampled_from([("int8", "int8"), ("uint8", "int8"), ("int8", "uint8")]),
+    st.tuples(st.sampled_from([0, 3, 128]), st.sampled_from([0, 7])),
+    st.sampled_from(RUNNABLE),
+    st.sampled_from([1, 5]),
+)
+def test_products_of_integers(
+    sizes: tuple[int, int, int, int],
+    kinds: tuple[str, str],
+    zeros: tuple[int, int],
+    level: str,
+    threads: int,
+) -> None:
+    batch, m, k, n = sizes
+    rng = np.random.default_rng(6)
+    shapes = (batch, m, k), (batch, k, n)
+    a, b = (
+        rng.integers(np.iinfo(d).min, np.iinfo(d).max, s, endpoint=True).astype(d)
+        for d, s in zip(kinds, shapes, strict=True)
+    )
+    node = nd.WholeProduct("p", ("a", "b"), ("r",), sizes, zeros)
+    feeds = {"a": a, "b": b}
+    (got,) = run(network([node], feeds, {"r": ((batch, m, n), "int32")}), feeds, level, threads)
+    want = (a.astype(np.int64) - zeros[0]) @ (b.astype(np.int64) - zeros[1])
+    np.testing.assert_array_equal(got, want.astype(np.int32))

@@ -29,6 +29,7 @@ _LATER = (
     "control",
     "color",
     "fill",
+    "whole",
 )
 
 

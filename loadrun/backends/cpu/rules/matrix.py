@@ -11,14 +11,15 @@ from mgeserial.ir.types import Call
 from mgeserial.ops.linalg import BATCHED_MATRIX_MUL, MATRIX_MUL
 
 
-def _left(low: Lowering, value: Value, transposed: bool) -> str:
-    """The left operand, transposed if asked."""
+def turned(low: Lowering, value: Value, transposed: bool) -> str:
+    """An operand, transposed if asked."""
     name = low.name(value)
     if not transposed:
         return name
     shape = low.shape(value)
     strides = contiguous(shape)
     out = low.temp((*shape[:-2], shape[-1], shape[-2]))
+    low.dtypes[out] = low.dtype_name(name)
     low.add(
         nd.View(low.unique("transpose"), (name,), (out,), (*strides[:-2], strides[-1], strides[-2]))
     )
@@ -35,7 +36,7 @@ def constant_right(low: Lowering, node: Node, call: Call) -> None:
     low.shape(node.outputs[0])
     weights = low.need_array(node.inputs[1], "the right operand")
     weights = weights.T if p.transposeB else weights  # a view: packing reads it
-    x = _left(low, node.inputs[0], p.transposeA)
+    x = turned(low, node.inputs[0], p.transposeA)
     y = low.out(node.outputs[0])
     low.add(nd.Dense(low.label(node), (x,), (y,), weights))
 
@@ -52,7 +53,7 @@ def computed(low: Lowering, node: Node, call: Call) -> None:
     low.shape(node.inputs[1])
     k = a[-2] if p.transposeA else a[-1]
     batch = out[0] if len(out) == 3 else 1
-    x = _left(low, node.inputs[0], p.transposeA)
+    x = turned(low, node.inputs[0], p.transposeA)
     names = (x, low.name(node.inputs[1]))
     y = low.out(node.outputs[0])
     low.add(nd.MatMul(low.label(node), names, (y,), batch, out[-2], k, out[-1], bool(p.transposeB)))

@@ -291,17 +291,19 @@ def whole_numbers(low: Lowering, node: Node, call: Call) -> None:
 
 @lowers(POOLING)
 def pooling(low: Lowering, node: Node, call: Call) -> None:
-    """QuantizedS8 of any mode and Quantized8Asymm maximum, any layout."""
+    """QuantizedS8 and Quantized8Asymm of any mode and layout."""
     p = call.param
     dtype = _type(low, node.inputs[0])
     _range(dtype)
     mode = POOL_MODES[p.mode]
     layout = single_layout(p.format)
-    if (mode != "max" and dtype.zero_point) or layout.spatial != "HW":
-        raise NotApplicable("averages of asymmetric codes")
+    if layout.spatial != "HW":
+        raise NotApplicable(f"format {p.format}")
     sizes = (p.window_h, p.window_w, p.stride_h, p.stride_w, p.pad_h, p.pad_w)
     spec = PoolSpec(mode, *(int(v) for v in sizes))
     n, c, h, w = layout.logical(low.shape(node.inputs[0]))
+    if mode != "max" and spec.kh * spec.kw >= 1 << 15:
+        raise NotApplicable("a mean of 2**15 codes or more")
     if spec.ph >= spec.kh or spec.pw >= spec.kw:
         raise NotApplicable("a window lies in the padding")
     if max(spec.kw, spec.sw) > 32:
@@ -312,5 +314,9 @@ def pooling(low: Lowering, node: Node, call: Call) -> None:
     x = low.codes(node.inputs[0], layout)
     y = low.temp((n, c, oh, ow))
     low.add(nd.Pooling(low.label(node), (x,), (y,), spec))
-    out = y if mode == "max" else _apply(low, node, chain(("round",)), (y,))
+    zero = dtype.zero_point or 0
+    # Codes themselves are rounded, half away from zero. A mean of fewer than 2**15 is no nearer to
+    # a half than float32 can tell.
+    steps = (("add", zero), ("round",), ("sub", zero)) if zero else (("round",),)
+    out = y if mode == "max" else _apply(low, node, chain(*steps), (y,))
     low.set_codes(node.outputs[0], out, layout)
