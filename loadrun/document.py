@@ -64,6 +64,16 @@ def run_document(report: RunReport) -> dict[str, Any]:
         "arena_bytes": report.arena_bytes,
         "workspace_bytes": report.workspace_bytes,
         "notes": list(report.notes),
+        "algorithms": [
+            {
+                "layer": c.layer,
+                "names": list(c.names),
+                "choice": c.choice,
+                "source": c.source,
+                "times_ns": dict(c.times_ns),
+            }
+            for c in report.choices
+        ],
         "checks": {name: list(found) for name, found in report.checks.items()},
         "cases": [_case(result, report) for result in outcome.results],
         "together": _together(report.concurrency),

@@ -12,6 +12,7 @@ from typing import Any
 from mgeserial._version import __version__
 
 __all__ = [
+    "cpu_model",
     "environment",
     "file_sha256",
     "frequency_governor",
@@ -58,7 +59,7 @@ def environment() -> dict[str, Any]:
         "numpy": np.__version__,
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "usable_cores": usable_cores(),
         "cpu_quota_cores": _cpu_quota(),
@@ -94,7 +95,8 @@ def _memory_limit() -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _cpu_model() -> str | None:
+def cpu_model() -> str | None:
+    """Model of the processor; None where the system does not say."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
             if line.startswith("model name"):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadrun.backends.base import LayerChoice
 from loadrun.figures import output_figures
 from loadrun.parallel import Concurrency
 from loadrun.profiler import Profile
@@ -47,6 +48,7 @@ class RunReport:
         percentiles: Percentiles to show.
         batch: First dimension that all inputs share; None where there is none.
         workspace_bytes: Scratch memory of all threads, as the backend says.
+        choices: Layers whose algorithm was chosen, where that was asked for.
         copies_outputs: Whether samples include a copy of the outputs.
         concurrency: What several sessions did together; None for one.
         profile: The profile, where one was asked for.
@@ -76,6 +78,7 @@ class RunReport:
     percentiles: Sequence[float] = PERCENTILES
     batch: int | None = None
     workspace_bytes: int | None = None
+    choices: Sequence[LayerChoice] = ()
     copies_outputs: bool = False
     concurrency: Concurrency | None = None
     profile: Profile | None = None

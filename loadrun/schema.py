@@ -112,6 +112,15 @@ arena_bytes | integer? | bytes | memory for activations, as the backend says
 workspace_bytes | integer? | bytes | scratch memory of all threads, as the backend says
 notes | list | | what people should know
 notes[] | text | |
+algorithms | list | | layers whose algorithm was chosen (--fast-run, --fast-run-algo-policy)
+algorithms[] | object | |
+algorithms[].layer | text | | what the policy file knows the layer by
+algorithms[].names | list | | the layers of this kind
+algorithms[].names[] | text | |
+algorithms[].choice | text | | the candidate; `default` is the cost model's
+algorithms[].source | text | | measured, policy file, as given or cost model
+algorithms[].times_ns | object | | time of one layer, by candidate
+algorithms[].times_ns.* | integer | ns |
 checks | object | | results of checks of all values, by option
 checks.* | list | |
 checks.*[] | text | |

@@ -93,15 +93,24 @@ refused("--tensorrt-cache", "x")
 
 @drives("--fast-run")
 def _fast_run(go: Drive) -> None:
-    go(NET, "--fast-run", "--backend", "cpu", "-v", *QUICK)
-    assert re.search(r"fast run \(default \d", go.out)
-    go(NET, "--fast-run", "--reproducible", code=2)
+    document = go.document(NET, "--fast-run", "--backend", "cpu", *QUICK)
+    assert any(note.startswith("fast run: ") for note in document["notes"])
+    measured = [a for a in document["algorithms"] if a["source"] == "measured" and a["times_ns"]]
+    assert measured
+    assert all(a["choice"] in (*a["times_ns"], "default") for a in measured)
+    go(NET, "--fast-run", "--backend", "cpu", "-vv", *QUICK)
+    assert re.search(r"^ +conv f32 .*: .*, measured: .* us", go.err, re.MULTILINE)
+    steady = ("--backend", "cpu", "--reproducible")
+    assert go.outputs(NET, *steady, "--fast-run") == go.outputs(NET, *steady)
 
 
 @drives("--full-run")
 def _full_run(go: Drive) -> None:
-    go(NET, "--full-run", "--backend", "cpu", "-v", *QUICK)
-    assert "fast run (" in go.out
+    words = (CONV, "--backend", "cpu", *QUICK)
+    some = go.document(*words, "--fast-run")["algorithms"]
+    every = go.document(*words, "--full-run")["algorithms"]
+    assert [a["layer"] for a in every] == [a["layer"] for a in some]
+    assert all(a["source"] == "measured" for a in every)
 
 
 @drives("--fast-run-algo-policy")
@@ -113,7 +122,8 @@ def _policy(go: Drive) -> None:
     go(*words, "--fast-run")
     assert json.loads(path.read_text())["kind"] == "loadrun.policy"
     go(*words)
-    assert "algorithms of the policy file: " in go.out
+    assert re.search(r"algorithms of (\d+) of \1 layers by the policy file", go.out)
+    assert {a["source"] for a in go.document(*words, "--fast-run")["algorithms"]} == {"policy file"}
     path.write_bytes(b"\x00fast run cache of something else")
     go(*words, code=2)
     assert "not a policy file of loadrun" in go.err
@@ -123,7 +133,10 @@ def _policy(go: Drive) -> None:
 def _shared_batch(go: Drive) -> None:
     words = (NET, "--backend", "cpu", "-v", *QUICK)
     go(*words, "--fast-run", "--fast-run-shared-batch-size", "1")
-    assert "algorithms chosen with batch 1: " in go.out
+    assert "algorithms chosen with batch 1" in go.out
+    document = go.document(*words, "--fast-run", "--fast-run-shared-batch-size", "1")
+    assert {a["source"] for a in document["algorithms"]} == {"as given"}
+    assert all(a["layer"].endswith(" n2") for a in document["algorithms"])
     go(*words, "--fast-run-shared-batch-size", "1", code=2)
 
 

@@ -7,7 +7,7 @@ through the entry point group `loadrun.backends` (name -> a callable that makes 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -19,6 +19,7 @@ from mgeserial.ir.inference import Inference
 __all__ = [
     "Backend",
     "CompileOptions",
+    "LayerChoice",
     "MemoryBlock",
     "MemoryPlan",
     "Parts",
@@ -42,33 +43,63 @@ class CompileOptions:
         threads: Number of threads; None: the backend's choice.
         reproducible: Same bits in every run, whatever the number of threads.
         fast_run: Measure candidate algorithms on this machine.
+        full_run: Measure all there are, also those that hardly ever win; with `fast_run`.
         cache: Whether compiled code may be kept on disk.
         verify_cache: Whether what is kept on disk is checked in full before it is used.
         policy_file: Where measured choices are kept.
         core_ids: Cores that worker threads are pinned to.
         device: Number of the device.
+        tf32: Whether a device may round float32 factors to TF32's 10 bits of fraction.
         memory_plan: Whether values whose lives do not overlap may share memory.
         workspace_limit: Most bytes of scratch memory for all threads; None: no limit.
         record: Record launches and replay them: 1, 2: as load_and_run's `--record-comp-seq`; 0:
             never; None: where it is safe.
-        algorithms: Name of the backend's own set of algorithms to use, as `ProgramReport` tells
-            it; None: the backend's choice.
+        algorithms: The backend's own choice of algorithms to use, as `ProgramReport` tells it,
+            maybe that of another batch size; None: chosen as the other options say.
         progress: Told (what, done, total) during long preparations.
     """
 
     threads: int | None = None
     reproducible: bool = False
     fast_run: bool = False
+    full_run: bool = False
     cache: bool = True
     verify_cache: bool = False
     policy_file: str | None = None
     core_ids: tuple[int, ...] = ()
     device: int = 0
+    tf32: bool = False
     memory_plan: bool = True
     workspace_limit: int | None = None
     record: int | None = None
     algorithms: str | None = None
     progress: Callable[[str, int, int], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChoice:
+    """Which algorithm was chosen for layers that are alike.
+
+    Attributes:
+        layer: What they are known by in a policy file.
+        names: The layers; operators that are computed together are joined by ` + `.
+        choice: Name of the candidate; `default` where it is the cost model's.
+        source: `measured`, `policy file`, `as given`, or `cost model`.
+        times_ns: Time of one layer in ns, by candidate, where they were measured.
+    """
+
+    layer: str
+    names: tuple[str, ...]
+    choice: str
+    source: str
+    times_ns: Mapping[str, int]
+
+    def __str__(self) -> str:
+        """One line."""
+        times = sorted(self.times_ns.items(), key=lambda item: item[1])
+        shown = ", ".join(f"{name} {ns / 1e3:.1f} us" for name, ns in times)
+        count = f" ({len(self.names)} layers)" if len(self.names) > 1 else ""
+        return f"{self.layer}{count}: {self.choice}, {self.source}" + (shown and f": {shown}")
 
 
 @dataclass(slots=True)
@@ -81,7 +112,9 @@ class ProgramReport:
         fallback: Names of operators that run on the reference backend, with counts.
         weight_bytes, arena_bytes: Memory held for weights and for activations.
         workspace_bytes: Scratch memory of all threads; 0 where the backend does not say.
-        algorithms: Name of the set of algorithms in use; empty where there is one only.
+        algorithms: The choice of algorithms, as `CompileOptions.algorithms` takes it; empty
+            where none was made.
+        choices: Layers that had a choice of algorithms, where one was asked for.
         plan: Lines that describe the plan, for `--verbose`.
     """
 
@@ -92,6 +125,7 @@ class ProgramReport:
     arena_bytes: int = 0
     workspace_bytes: int = 0
     algorithms: str = ""
+    choices: list[LayerChoice] = field(default_factory=list)
     plan: list[str] = field(default_factory=list)
 
 

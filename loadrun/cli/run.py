@@ -232,6 +232,7 @@ def _report(
         weight_bytes=program.weight_bytes if program else None,
         arena_bytes=program.arena_bytes if program else None,
         workspace_bytes=program.workspace_bytes if program else None,
+        choices=program.choices if program else (),
         notes=notes,
         command=args.command_line,
         duration_ns=args.duration,

@@ -13,7 +13,7 @@ from loadrun.cli.options import State, given
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loadrun.backends.base import CompileOptions
+    from loadrun.backends.base import CompileOptions, ProgramReport
     from loadrun.cli.screen import Screen
     from loadrun.locator import Locator
     from loadrun.measure import Pacing
@@ -85,17 +85,13 @@ def request_of(args: argparse.Namespace, screen: Screen) -> Request:
         )
     steady = args.reproducible or args.binary_equal_between_batch
     measured = args.fast_run or args.full_run
-    if steady and measured:
-        raise InputError(
-            "--fast-run chooses by measuring, so it contradicts --reproducible",
-            hint="leave one of them out",
-        )
     if args.fast_run_shared_batch_size and not measured:
         raise InputError("--fast-run-shared-batch-size needs --fast-run", hint="give both")
     options = CompileOptions(
         threads=threads,
         reproducible=steady,
         fast_run=measured,
+        full_run=args.full_run,
         cache=not args.no_cache,
         verify_cache=args.verify_cache,
         policy_file=args.fast_run_algo_policy,
@@ -104,6 +100,7 @@ def request_of(args: argparse.Namespace, screen: Screen) -> Request:
         workspace_limit=args.workspace_limit,
         record=_record(args),
         device=_node(args).device,
+        tf32=args.tf32,
         progress=screen.preparing,
     )
     pacing = Pacing(
@@ -278,9 +275,10 @@ def make_ready(args: argparse.Namespace, graph: Graph, request: Request, screen:
     found = optimized(graph, options_of(args, backend))
     options, notes = request.options, [found.note]
     if args.fast_run_shared_batch_size:
-        name = _choose_at_batch(args, found.graph, request)
-        options = replace(options, fast_run=False, algorithms=name or None)
-        notes.append(f"algorithms chosen with batch {args.fast_run_shared_batch_size}: {name}")
+        chosen = _choose_at_batch(args, found.graph, request)
+        options = replace(options, fast_run=False, algorithms=chosen.algorithms or None)
+        notes += [note for note in chosen.notes if note.startswith("fast run")]
+        notes.append(f"algorithms chosen with batch {args.fast_run_shared_batch_size}")
     return Ready(found.graph, tuple(notes), options)
 
 
@@ -333,8 +331,8 @@ def _some_inputs(args: argparse.Namespace, graph: Graph) -> Mapping[str, Array]:
         return resolve_inputs(args.input, session.inputs, seed=args.seed).arrays
 
 
-def _choose_at_batch(args: argparse.Namespace, graph: Graph, request: Request) -> str:
-    """Name of the algorithms that are fastest with another batch."""
+def _choose_at_batch(args: argparse.Namespace, graph: Graph, request: Request) -> ProgramReport:
+    """What a program with another batch says of the algorithms that are fastest there."""
     from loadrun.inputs import random_inputs
     from loadrun.session import Session
     from mgeserial.editing import set_batch_size
@@ -344,5 +342,5 @@ def _choose_at_batch(args: argparse.Namespace, graph: Graph, request: Request) -
     set_batch_size(batch, args.fast_run_shared_batch_size)
     with Session(batch, request.backend, options=request.options) as session:
         session.prepare(random_inputs(session.inputs, seed=args.seed))
-        program = session.program
-        return program.report.algorithms if program is not None else ""
+        assert session.program is not None
+        return session.program.report

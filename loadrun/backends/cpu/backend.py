@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from loadrun.backends.base import CompileOptions, MemoryPlan, Parts, ProgramReport, StepSpans
+from loadrun.backends.base import (
+    CompileOptions,
+    LayerChoice,
+    MemoryPlan,
+    Parts,
+    ProgramReport,
+    StepSpans,
+)
 from loadrun.backends.cpu import jit, lower, probe, tuning
 from loadrun.backends.cpu.cache import Cache, CacheError, default_folder
 from loadrun.backends.cpu.contents import Contents
@@ -64,8 +72,18 @@ class CpuProgram:
             arena_bytes=stats.arena_bytes,
             algorithms=planned.name,
             workspace_bytes=probe.workspace(plan),
+            choices=[self._named(choice) for choice in planned.choices],
             plan=[target.key(), *str(plan).splitlines()],
         )
+        if planned.choices:
+            self.report.plan += ["choices:", *(f"  {choice}" for choice in self.report.choices)]
+
+    def _named(self, choice: LayerChoice) -> LayerChoice:
+        names = [
+            " + ".join(probe.display_name(part, self._labels, self._values) for part in parts)
+            for parts in (name.split(" + ") for name in choice.names)
+        ]
+        return replace(choice, names=tuple(names))
 
     @property
     def native(self) -> Program:

@@ -65,7 +65,7 @@ def layer_key(network: nd.Network, node: nd.Node) -> str:
         n, _, h, w = shape
         s = node.spec
         kind = "s8" if node.byte else "f32 exact" if node.exact else "f32"
-        form = " nchw" if node.inputs[0] in network.inputs else ""
+        form = " nchw" if _from_nchw(network, node) else ""
         pads = f"p{s.ph}x{s.pw}" + (f" d{s.dh}x{s.dw}" if s.dh > 1 or s.dw > 1 else "")
         size = f"g{s.groups} {s.ic}-{s.oc} {s.kh}x{s.kw} s{s.sh}x{s.sw} {pads}"
         return f"conv {kind} {size} {h}x{w}{form}{_kinds(node.epilogue)} n{n}"
@@ -79,6 +79,12 @@ def layer_key(network: nd.Network, node: nd.Node) -> str:
         side = " transposed" if node.transposed else ""
         return f"matmul f32 {node.m}x{node.k}x{node.n}{side} n{node.batch}"
     return ""
+
+
+def _from_nchw(network: nd.Network, node: nd.Conv) -> bool:
+    """Whether a convolution of few channels may read the caller's array."""
+    few = node.spec.ic <= 4 and node.spec.groups == 1
+    return few and node.inputs[0] in network.inputs
 
 
 def _kinds(epilogue: Expr) -> str:
@@ -164,6 +170,6 @@ def _conv(
         found += [Way("direct", "rows", v, k) for k in chunks for v in widths if full or v == 2]
     else:
         found.append(Way("direct"))
-    if spec.ic <= 4 and spec.groups == 1 and node.inputs[0] in network.inputs:
+    if _from_nchw(network, node):
         found.append(Way("blocked"))
     return found

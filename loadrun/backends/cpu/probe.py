@@ -25,6 +25,7 @@ __all__ = [
     "Attribution",
     "Stepper",
     "attribute",
+    "display_name",
     "label_of",
     "memory",
     "pin",
@@ -201,15 +202,17 @@ def _spans_of(
 
 def renamed(found: StepSpans, labels: Mapping[str, Node], values: Mapping[str, str]) -> StepSpans:
     """The same under names that a person knows: of operators, or of the value that is moved."""
+    parts = found.name.split(" + ")
+    return replace(found, name=" + ".join(display_name(part, labels, values) for part in parts))
 
-    def name(part: str) -> str:
-        node = labels.get(part)
-        if node is not None:
-            return node.display_name or node.op.name
-        tensor, colon, what = part.rpartition(":")
-        return f"{values.get(tensor, tensor)}{colon}{what}" if colon else values.get(part, part)
 
-    return replace(found, name=" + ".join(name(part) for part in found.name.split(" + ")))
+def display_name(part: str, labels: Mapping[str, Node], values: Mapping[str, str]) -> str:
+    """A step's name as a person knows it."""
+    node = labels.get(part)
+    if node is not None:
+        return node.display_name or node.op.name
+    tensor, colon, what = part.rpartition(":")
+    return f"{values.get(tensor, tensor)}{colon}{what}" if colon else values.get(part, part)
 
 
 def _size(plan: Plan, names: Iterable[str]) -> int | None:

@@ -9,12 +9,14 @@ every generated kernel is tested on more than one target.
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import platform
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from loadrun import environment
 from loadrun.backends.cpu import llvm
 
 LEVELS = ("avx512", "avx2", "sse2", "neon")
@@ -96,6 +98,14 @@ def _cache_size(index: int, default: int) -> int:
     except (OSError, ValueError):
         pass
     return default
+
+
+def describe(target: Target) -> str:
+    """What speed depends on, in one line: model and instruction set, and a mark for the rest."""
+    rest = f"{target.key()}|{target.l1}|{target.l2}|{target.l3}"
+    mark = hashlib.sha256(rest.encode()).hexdigest()[:8]
+    model = environment.cpu_model() or platform.machine()
+    return f"{model[:100]} {target.level} {mark}"
 
 
 def _is_arm() -> bool:

@@ -66,27 +66,35 @@ _DEVICE: tuple[Option, ...] = (
 _ALGORITHMS: tuple[Option, ...] = (
     flag(
         "--fast-run", "choose algorithms by measuring them here",
-        "builds the candidates of the backend, times them and keeps the fastest",
+        "times the candidates of every layer among its neighbours and keeps the fastest where the "
+        "network gains; with --reproducible those that add in the same order",
         Group.ALGORITHMS, releases=ALL,
     ),
     flag(
-        "--full-run", "the same: all candidates are always measured",
-        "as --fast-run", Group.ALGORITHMS, releases=(LAR13,),
+        "--full-run", "the same with all candidates, also those that hardly ever win",
+        "as --fast-run, which leaves out what is hardly ever fast",
+        Group.ALGORITHMS, releases=(LAR13,),
     ),
     value(
         "--fast-run-algo-policy", "FILE", "keep what --fast-run chose in FILE, and use it",
-        "reads the choice from FILE; with --fast-run measures what is missing and writes it",
+        "takes the choices for the layers that FILE knows, whatever network they were measured in; "
+        "with --fast-run measures those that are missing and adds them to FILE",
         Group.ALGORITHMS, v.some, releases=ALL,
     ),
     value(
         "--fast-run-shared-batch-size", "N", "measure algorithms with this batch",
-        "the choice is made with inputs of batch N and kept for the model's own batch",
+        "the layers are measured with batch N, and what is fastest there is used for every batch",
         Group.ALGORITHMS, v.batch, releases=(LAR13,),
     ),
     flag(
         "--reproducible", "the same bits in every run",
-        "no algorithm is chosen by measuring, so that every run and every number of threads "
-        "gives the same bits", Group.ALGORITHMS, releases=ALL,
+        "only algorithms that add in the same order are candidates, so that every run and every "
+        "number of threads gives the same bits", Group.ALGORITHMS, releases=ALL,
+    ),
+    flag(
+        "--tf32", "on a GPU, multiply float32 numbers rounded to 10 bits of fraction",
+        "convolutions and products of float32 run on tensor cores (TF32) where a GPU has them; "
+        "factors are rounded, sums stay float32; the CPU computes as always", Group.ALGORITHMS,
     ),
     flag(
         "--binary-equal-between-batch", "the same bits for equal images of a batch",
@@ -95,7 +103,7 @@ _ALGORITHMS: tuple[Option, ...] = (
     ),
     value(
         "--workspace-limit", "BYTES", "most scratch memory of all threads (no limit)",
-        "algorithms that need more are not used; exit code 3 when none fits",
+        "layers take algorithms that need no more; exit code 3 when none of a layer's fits",
         Group.ALGORITHMS, v.size, releases=ALL,
     ),
     flag(
