@@ -157,12 +157,21 @@ def regions(count: int, images_: int) -> Array:
     return np.concatenate([which, start, ends], 1).astype(np.float32)
 
 
+@pytest.mark.parametrize("samples", [(2, 3), (5, 4)])
 @pytest.mark.parametrize("channels", [1, 16, 21])
 @pytest.mark.parametrize("mode", [P.ROIAlignV0Mode.MAX_, P.ROIAlignV0Mode.AVERAGE])
-def test_aligned_regions(mode: Any, channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aligned_regions(
+    mode: Any, channels: int, samples: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     x, boxes = images("float32", 2, channels, 12, 15), regions(9, 2)
     record = P.ROIAlign(
-        mode=mode, spatial_scale=0.8, offset=0.5, pooled_height=3, pooled_width=4, sample_width=3
+        mode=mode,
+        spatial_scale=0.8,
+        offset=0.5,
+        pooled_height=3,
+        pooled_width=4,
+        sample_height=samples[0],
+        sample_width=samples[1],
     )
     check(graph_of("ROIAlign", [x, boxes], record), [x, boxes], monkeypatch, **CLOSE)
 

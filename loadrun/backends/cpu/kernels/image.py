@@ -126,6 +126,7 @@ class Resizing:
             first; else columns are summed within rows.
         fixed: Weights and sums are integers.
         truncating: Sums of columns lose 4 bits, products with rows 16.
+        rows_only: Columns stay as they are; there are no tables for them.
         result: What becomes of the sums.
     """
 
@@ -137,6 +138,7 @@ class Resizing:
     fixed: bool = False
     truncating: bool = False
     result: Result = Result()
+    rows_only: bool = False
 
 
 def resize(how: Resizing, target: Target) -> Kernel:
@@ -147,9 +149,9 @@ def resize(how: Resizing, target: Target) -> Kernel:
     int32 when fixed. Units: rows of all planes.
     """
     weight = "int32" if how.fixed else "float32"
-    dtypes = (how.dtypes[0], "int32", weight, "int32", weight, how.dtypes[1])
-    nest = Nest(dtypes, target)
-    x, rows, row_weights, columns, column_weights, y = nest.arrays
+    tables = ("int32", weight) * (1 if how.rows_only else 2)
+    nest = Nest((how.dtypes[0], *tables, how.dtypes[1]), target)
+    x, rows, row_weights, *more, y = nest.arrays
     outer = how.x.images * how.x.planes
     down, across = how.taps
     acc = "i64" if how.fixed else "float"
@@ -159,9 +161,8 @@ def resize(how: Resizing, target: Target) -> Kernel:
         """Element and weight of a tap of the columns."""
         start = nest.number(k, "i64") * how.y.row
         at = replace(p, start=start + p.start)
-        found = source[columns.line(at)]
-        found = found.to("float") if not how.fixed else found.to("i64")
-        return found, column_weights.line(at).to(acc)
+        found = source[more[0].line(at)].to(acc)
+        return found, more[1].line(at).to(acc)
 
     with nest.each_unit(outer * how.y.h * how.y.middle) as unit:
         mid, rest = unit % how.y.middle, unit // how.y.middle
@@ -186,8 +187,12 @@ def resize(how: Resizing, target: Target) -> Kernel:
                         total,
                         lambda t, so_far: lifted(line, heavy, p, t, so_far),
                     )
-                part = _columns(
-                    nest, across, unrolled, None, lambda t, sum_: _sum(sum_, *value(line, p, t))
+                part = (
+                    line.line(p).to(acc)
+                    if how.rows_only
+                    else _columns(
+                        nest, across, unrolled, None, lambda t, sum_: _sum(sum_, *value(line, p, t))
+                    )
                 )
                 if how.truncating:
                     part = (part >> 4) * heavy >> 16

@@ -1,7 +1,8 @@
 """Regions (image, x0, y0, x1, y1) of images brought to a fixed size.
 
-Argument table: x (n, c, h, w), regions (m, 5), y (m, c, oh, ow), index of the same shape, status.
-Units: regions and rows of bins. Lanes are channels, so that a bin has one shape for all of them.
+Argument table: x (n, h, w, c), regions (m, 5), y (m, oh, ow, c), index of the same shape, status.
+Units: regions and rows of bins. Lanes are channels, which come last, so that a bin has one shape
+for all of them and each of its pixels is a line.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from loadrun.backends.cpu.plan import Kernel
 from loadrun.backends.cpu.target import Target
 
 _FAR = float(1 << 30)
+_UNROLLED = 16  # samples of a bin that are written out
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +49,11 @@ class _Bins:
             self.status.put(unit, 1)
         return self.x.move(nest.select(good, which, 0.0).whole() * (c * h * w))
 
-    def place(self, p: Lanes, bin_: Num, unit: Num) -> Num:
-        """Where the results of a bin of the unit's row go, for channels `p`."""
-        _, c, _, _ = self.how.images
-        oh, ow = self.how.out
-        first = unit // oh * (c * oh * ow) + unit % oh * ow + bin_
-        return p.at * (oh * ow) + first
-
-    def put(self, p: Lanes, at: Num, value: Num, index: Num) -> None:
-        """Results of the channels `p`."""
-        self.y.scatter(at, value, p)
-        self.index.scatter(at, index, p)
+    def put(self, p: Lanes, bin_: Num, value: Num, index: Num) -> None:
+        """Results of the channels `p`; bins are counted over all regions."""
+        c = self.how.images[1]
+        self.y.move(bin_ * c).put(p, value)
+        self.index.move(bin_ * c).put(p, index)
 
 
 def roi_align(how: Regions, target: Target) -> Kernel:
@@ -78,30 +74,48 @@ def roi_align(how: Regions, target: Target) -> Kernel:
         zero = nest.number(0.0, "float")
         step_y = nest.select(y1 - y0 < 0.0, zero, y1 - y0) / float(ph)
         step_x = nest.select(x1 - x0 < 0.0, zero, x1 - x0) / float(pw)
+
+        def down(s: Num) -> list[_Tap]:
+            return taps(y0, step_y, row, s, sh, h)
+
         with nest.loop(0, pw) as column:
 
-            def channels(p: Lanes) -> None:
-                start = [nest.splat(nest.number(0.0, "double")), _least(nest), _index(nest, 0)]
-                with nest.loop(0, sh, start) as s:
-                    rows = taps(y0, step_y, row, s.i, sh, h)
-                    with nest.loop(0, sw, s.v) as t:
-                        columns = taps(x0, step_x, column.i, t.i, sw, w)
-                        value = _bilinear(nest, plane, p, rows, columns, (h, w))
-                        total, best, at = t.v
-                        better = ((value > best) | value.is_nan()) & ~best.is_nan()
-                        t.next = [
-                            total + value.to("double"),
-                            nest.select(better, value, best),
-                            nest.select(better, s.i * sw + t.i, at),
-                        ]
-                    s.next = t.out
-                total, best, at = s.out
-                where = bins.place(p, column.i, unit)
-                if how.maximum:
-                    bins.put(p, where, best, at)
+            def across(t: Num, column: Num = column.i) -> list[_Tap]:
+                return taps(x0, step_x, column, t, sw, w)
+
+            few = sh * sw <= _UNROLLED
+            samples = [nest.number(k, "i64") for k in range(max(sh, sw))] if few else []
+            rows = [down(s) for s in samples[:sh]]
+            columns = [across(t) for t in samples[:sw]]
+
+            def add(p: Lanes, a: list[_Tap], b: list[_Tap], k: Num, state: list[Num]) -> list[Num]:
+                value = _bilinear(nest, plane, p, a, b, (w, c))
+                if not how.maximum:
+                    return [state[0] + value.to("double")]
+                best, at = state
+                better = ((value > best) | value.is_nan()) & ~best.is_nan()
+                return [nest.select(better, value, best), nest.select(better, k, at)]
+
+            def channels(p: Lanes, bin_: Num = unit * pw + column.i) -> None:
+                state = [_least(nest), _index(nest, 0)]
+                if not how.maximum:
+                    state = [nest.splat(nest.number(0.0, "double"))]
+                if few:
+                    for s in range(sh):
+                        for t in range(sw):
+                            number = nest.number(s * sw + t, "i64")
+                            state = add(p, rows[s], columns[t], number, state)
                 else:
-                    mean = (total / float(sh * sw)).to("float")
-                    bins.put(p, where, mean, _index(nest, 0))
+                    with nest.loop(0, sh, state) as i:
+                        with nest.loop(0, sw, i.v) as j:
+                            j.next = add(p, down(i.i), across(j.i), i.i * sw + j.i, j.v)
+                        i.next = j.out
+                    state = i.out
+                if how.maximum:
+                    bins.put(p, bin_, *state)
+                else:
+                    mean = (state[0] / float(sh * sw)).to("float")
+                    bins.put(p, bin_, mean, _index(nest, 0))
 
             nest.lines(c, channels)
     return nest.finish(f"roi_align_{'max' if how.maximum else 'mean'}")
@@ -135,12 +149,12 @@ def _bilinear(
     columns: list[_Tap],
     size: tuple[int, int],
 ) -> Num:
-    """The sample of all channels of `p` at one position."""
+    """The sample of all channels of `p` at one position; `size` is (w, c)."""
     total: Num | None = None
     for row in rows:
         for column in columns:
-            at = p.at * (size[0] * size[1]) + (row.at * size[1] + column.at)
-            value = nest.select(nest.splat(row.inside & column.inside), plane[at], 0.0)
+            pixel = plane.move((row.at * size[0] + column.at) * size[1]).line(p)
+            value = nest.select(nest.splat(row.inside & column.inside), pixel, 0.0)
             part = value * (row.weight * column.weight)
             total = part if total is None else total + part
     assert total is not None
@@ -170,12 +184,11 @@ def roi_pooling(how: Regions, target: Target) -> Kernel:
 
             def channels(p: Lanes, left: Num = left, right: Num = right) -> None:
                 start = [nest.splat(nest.number(0.0, "double")), _least(nest), _index(nest, -1)]
-                base = p.at * (h * w)
                 with nest.loop(top, bottom, start) as i:
                     with nest.loop(left, right, i.v) as j:
                         total, best, at = j.v
                         pixel = i.i * w + j.i
-                        value = plane[base + pixel]
+                        value = plane.move(pixel * c).line(p)
                         better = value > best
                         j.next = [
                             total + value.to("double"),
@@ -184,7 +197,7 @@ def roi_pooling(how: Regions, target: Target) -> Kernel:
                         ]
                     i.next = j.out
                 total, best, at = i.out
-                where = bins.place(p, column.i, unit)
+                where = unit * ow + column.i
                 if how.maximum:
                     bins.put(p, where, nest.select(at < 0, 0.0, best), at)
                     return

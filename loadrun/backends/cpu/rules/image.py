@@ -84,25 +84,58 @@ class _Tables:
     crossed: bool = False
     fixed: bool = False
     truncating: bool = False
+    rows_only: bool = False
+
+
+def _columns_first(
+    low: Lowering, x: str, source: Planes, wanted: Planes, how: _Tables
+) -> tuple[str, Planes, _Tables]:
+    """Mix the columns of all rows, once; what is left mixes rows, with the same sums."""
+    between = replace(source, w=wanted.w)
+    b = between
+    name = low.temp((b.images, b.planes, b.h, b.middle, b.w, b.inner))
+    need_positions(low.shapes[name])
+    spec = Resizing(
+        source,
+        between,
+        (1, how.columns.index.shape[1]),
+        (low.dtype_name(x), "float32"),
+    )
+    rows = Line(np.arange(source.h)[:, None], np.ones((source.h, 1), np.float32))
+    tables = (
+        *_row_tables(low, rows, np.float32),
+        *_column_tables(low, how.columns, source, np.float32),
+    )
+    make = functools.partial(kernels.resize, spec)
+    low.add(nd.Loops(low.unique("columns"), (x, *tables), (name,), "resize", make))
+    one = Line(np.zeros((1, 1), np.intp), np.ones((1, 1), np.float32))
+    return name, between, replace(how, columns=one, rows_only=True)
+
+
+def _row_tables(low: Lowering, line: Line, kind: type[np.generic]) -> list[str]:
+    return [_table(low, line.index, np.int32), _table(low, line.weight, kind)]
+
+
+def _column_tables(low: Lowering, line: Line, source: Planes, kind: type[np.generic]) -> list[str]:
+    """Offsets and weights of the taps, tap by tap, for each element of a row."""
+    places = line.index.T[:, :, None] * source.inner + np.arange(source.inner)
+    weights = np.broadcast_to(line.weight.T[:, :, None], places.shape)
+    return [_table(low, places, np.int32), _table(low, weights, kind)]
 
 
 def _add_resize(
     low: Lowering, node: Node, x: str, y: str, sizes: tuple[Planes, Planes], how: _Tables
 ) -> None:
     source, wanted = sizes
+    both = min(how.rows.index.shape[1], how.columns.index.shape[1]) > 1
+    if both and not (how.crossed or how.fixed):
+        x, source, how = _columns_first(low, x, source, wanted, how)
     if how.rows.index.size + how.columns.index.size > _MOST_TAPS:
         raise NotApplicable("tables would be too large")
     kind = np.int32 if how.fixed else np.float32
-    inner = np.arange(source.inner)
-    # Offsets and weights of the taps, tap by tap, for each element of a row.
-    places = how.columns.index.T[:, :, None] * source.inner + inner
-    weights = np.broadcast_to(how.columns.weight.T[:, :, None], places.shape)
-    tables = (
-        _table(low, how.rows.index, np.int32),
-        _table(low, how.rows.weight, kind),
-        _table(low, places, np.int32),
-        _table(low, weights, kind),
-    )
+    tables = _row_tables(low, how.rows, kind)
+    if not how.rows_only:
+        tables += _column_tables(low, how.columns, source, kind)
     spec = Resizing(
         source,
         wanted,
@@ -112,6 +145,7 @@ def _add_resize(
         how.fixed,
         how.truncating,
         how.result,
+        how.rows_only,
     )
     make = functools.partial(kernels.resize, spec)
     low.add(nd.Loops(low.label(node), (x, *tables), (y,), "resize", make))

@@ -11,6 +11,7 @@ from loadrun.backends.cpu.kernels.roi import Regions
 from loadrun.backends.cpu.lower import Lowering, NotApplicable, lowers
 from loadrun.backends.cpu.plan import Kernel
 from loadrun.backends.cpu.rules.index import need_positions
+from loadrun.backends.cpu.rules.product import view
 from loadrun.backends.cpu.target import Target
 from mgeserial import params as P
 from mgeserial.ir.graph import Node
@@ -32,18 +33,22 @@ def _add(
     if len(node.outputs) != 2:
         raise NotApplicable("an unexpected number of outputs")
     n, c, h, w = low.shape(node.inputs[0])
-    m, _, oh, ow = low.shape(node.outputs[0])
+    m, c, oh, ow = low.shape(node.outputs[0])
     low.shape(node.outputs[1])
     need_positions((n, c, h, w), (m, c, oh, ow))
     x, regions = low.name(node.inputs[0]), low.name(node.inputs[1])
     how = Regions((n, c, h, w), m, (oh, ow), scale, maximum, offset, samples)
     status = low.check(m * oh)
-    outs = tuple(low.out(v) for v in node.outputs)
-    low.add(
-        nd.Loops(
-            low.label(node), (x, regions), (*outs, status), "regions", functools.partial(make, how)
-        )
-    )
+    label = low.label(node)
+    last = view(low, x, (n, h, w, c), (c * h * w, w, 1, h * w))
+    y, index = low.temp((m, oh, ow, c)), low.temp((m, oh, ow, c))
+    low.dtypes[index] = "int32"
+    kernel = functools.partial(make, how)
+    low.add(nd.Loops(label, (last, regions), (y, index, status), "regions", kernel))
+    for value, name in zip(node.outputs, (y, index), strict=True):
+        out = low.out(value)
+        steps = (oh * ow * c, 1, ow * c, c)
+        low.add(nd.View(low.unique("channels"), (name,), (out,), steps))
 
 
 @lowers(ROI_ALIGN)
