@@ -6,7 +6,8 @@
 Engines take turns within one process: a short pause, two runs that do not count, then runs for a
 slice of time; so a slow spell of the machine meets all of them. Per engine the median over all
 slices counts; the ratio is the fastest peer over ours, so above 1 ours is faster. With --repeat the
-best of several such measurements is reported beside every single one.
+best of several such measurements is reported beside every single one. --busy 1 lets a process that
+computes without end compete for the cores meanwhile.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import json
 import math
 import platform
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,21 @@ def measure(engines: list[Engine], rounds: int) -> dict[str, list[int]]:
                 if time.perf_counter() > until:
                     break
     return samples
+
+
+@contextmanager
+def competing(count: int) -> Iterator[None]:
+    """Processes that compute all the while, on whatever core the system gives them."""
+    code = "while True: sum(range(10000))"
+    busy = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(count)]
+    try:
+        if busy:
+            time.sleep(0.3)
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 def check_outputs(engines: list[Engine], expected: list[Any]) -> dict[str, float]:
@@ -96,7 +114,8 @@ def one(name: str, batch: int, threads: int, args: argparse.Namespace) -> dict[s
     engines = [make_engine(e, graph, twin, feeds, threads) for e in [args.backend, *peers]]
     try:
         errors = check_outputs(engines, expected)
-        repeats = [_summary(measure(engines, args.rounds)) for _ in range(args.repeat)]
+        with competing(args.busy):
+            repeats = [_summary(measure(engines, args.rounds)) for _ in range(args.repeat)]
         if args.megengine:
             _add_megengine(repeats, graph, feeds, threads, args)
     finally:
@@ -107,6 +126,7 @@ def one(name: str, batch: int, threads: int, args: argparse.Namespace) -> dict[s
         "network": name,
         "batch": batch,
         "threads": threads,
+        "busy": args.busy,
         "backend": args.backend,
         "relative_error": errors,
         "prepare_s": {e.name: round(e.prepare_s, 4) for e in engines},
@@ -151,6 +171,7 @@ def main() -> int:
     parser.add_argument("--backend", default="cpu")
     parser.add_argument("--peers", default="onnxruntime,openvino")
     parser.add_argument("--megengine", type=Path, help="environment with the real MegEngine")
+    parser.add_argument("--busy", type=int, default=0, help="competing processes")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--json", type=Path, help="folder or file for the result")

@@ -28,6 +28,8 @@ def best_rows(paths: Iterable[Path]) -> dict[tuple[str, int, int], dict[str, Any
     found: dict[tuple[str, int, int], dict[str, Any]] = {}
     for path in paths:
         for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
+            if row.get("busy"):
+                continue
             key = (row["network"], row["batch"], row["threads"])
             for ratio, repeat in zip(row["ratios"], row["repeats"], strict=True):
                 if key not in found or ratio > found[key]["ratio"]:

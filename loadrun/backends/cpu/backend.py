@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from loadrun.backends.base import (
     CompileOptions,
     LayerChoice,
@@ -92,8 +90,7 @@ class CpuProgram:
 
     def run(self, feeds: Sequence[Array]) -> list[Array]:
         """Compute the graph's outputs from its inputs, both in order; results are new arrays."""
-        with np.errstate(all="ignore"):
-            results = self._program.run([feeds[k] for k in self._inputs])
+        results = self._program.run([feeds[k] for k in self._inputs])
         return self._accepted(results, feeds)
 
     def _accepted(self, results: Sequence[Array], feeds: Sequence[Array]) -> list[Array]:
@@ -108,17 +105,15 @@ class CpuProgram:
 
     def run_parts(self, feeds: Sequence[Array]) -> tuple[list[Array], Parts]:
         """See `Program` of the backends: `run`, and the time of its kernels."""
-        with np.errstate(all="ignore"):
-            results, parts = probe.run_parts(self._program, [feeds[k] for k in self._inputs])
+        results, parts = probe.run_parts(self._program, [feeds[k] for k in self._inputs])
         return self._accepted(results, feeds), parts
 
     def profile(self, feeds: Sequence[Array], repeat: int) -> list[StepSpans]:
         """See `Program` of the backends."""
         names = [s.name for s in self._program.plan.steps]
         origin = probe.attribute(names, self._labels, self._nodes)
-        with np.errstate(all="ignore"):
-            mine = [feeds[k] for k in self._inputs]
-            spans = probe.timed_steps(self._program, mine, repeat, origin)
+        mine = [feeds[k] for k in self._inputs]
+        spans = probe.timed_steps(self._program, mine, repeat, origin)
         return [probe.renamed(found, self._labels, self._values) for found in spans]
 
     def memory(self) -> MemoryPlan:

@@ -57,6 +57,7 @@ class _Patch:
 
     words: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
+    base: int = -1  # of the array whose pointers they hold
 
 
 def lifetimes(plan: Plan) -> list[Lifetime]:
@@ -193,7 +194,10 @@ class Program:
         self._tables = Block(8 * total + 8)
         self._words = self._tables.array(0, 8 * total).view(np.int64)
         self._table_of: dict[str, int] = {}
-        self._patches = {n: _Patch() for n in (*self.plan.inputs, *self.plan.outputs)}
+        ends = (*self.plan.inputs, *self.plan.outputs)
+        self._patches = {n: _Patch() for n in ends}
+        known = self.plan.buffers
+        self._dtypes = {n: np.dtype(known[n].dtype) for n in ends if n in known}
         at = 0
         shared: dict[str, int] = {}
         address = functools.cache(self._image.address)
@@ -276,7 +280,7 @@ class Program:
         for name in self.plan.outputs:
             b = self.plan.buffers.get(name)
             if b is not None:
-                arrays[name] = np.empty(b.shape, b.dtype)
+                arrays[name] = np.empty(b.shape, self._dtypes[name])
 
     def _check(self, feeds: Sequence[Array] | Mapping[str, Array]) -> dict[str, Array]:
         names = self.plan.inputs
@@ -293,7 +297,7 @@ class Program:
             if b is None:
                 arrays[name] = a
                 continue
-            if a.shape != b.shape or a.dtype != np.dtype(b.dtype):
+            if a.shape != b.shape or a.dtype != self._dtypes[name]:
                 raise ValueError(
                     f"input {name} must be {b.dtype}{list(b.shape)}; got: {a.dtype}{list(a.shape)}"
                 )
@@ -304,7 +308,10 @@ class Program:
         for name, patch in self._patches.items():
             if not patch.words:
                 continue
-            base = arrays[name].ctypes.data
+            base = arrays[name].__array_interface__["data"][0]
+            if base == patch.base:
+                continue
+            patch.base = base
             for word, offset in zip(patch.words, patch.offsets, strict=True):
                 self._words[word] = base + offset
 
@@ -319,7 +326,8 @@ class Program:
         return self._views[root][:count].view(b.dtype).reshape(b.shape)
 
     def _run_host(self, step: HostStep, arrays: dict[str, Array]) -> None:
-        results = step.run([self._view(n, arrays) for n in step.reads])
+        with np.errstate(all="ignore"):
+            results = step.run([self._view(n, arrays) for n in step.reads])
         for name, value in zip(step.writes, results, strict=True):
             if name in self.plan.buffers:
                 self._view(name, arrays)[...] = value
