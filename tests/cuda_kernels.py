@@ -15,11 +15,14 @@ import mgeserial
 from loadrun.backends.cuda import source
 from loadrun.backends.cuda.backend import plan_graph
 from loadrun.backends.cuda.plan import Kernel, Plan
+from loadrun.backends.cuda.variants import Target
 from mgeserial.errors import MgeError
 from mgeserial.ir.graph import Graph
 
 # What each major release of NVRTC is asked to compile for.
 ARCHITECTURES = {12: ("sm_70", "sm_80", "sm_86", "sm_90"), 13: ("sm_75", "sm_90", "sm_120")}
+# Devices without and with tensor cores; each kernel is compiled for every architecture.
+TARGETS = (Target(), Target((8, 0)), Target((8, 0), tf32=True))
 _LIBRARIES = {
     12: "nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
     13: "nvidia/cu13/lib/libnvrtc.so.13",
@@ -41,11 +44,18 @@ def graphs_of_corpus(root: Path) -> Iterator[tuple[str, Graph]]:
                     yield case.id, graph
 
 
-def plans_of_corpus(root: Path) -> Iterator[tuple[str, Plan]]:
+def plans_of_corpus(root: Path, target: Target | None = None) -> Iterator[tuple[str, Plan]]:
     """Plans of all graphs that can be planned."""
     for name, graph in graphs_of_corpus(root):
         with contextlib.suppress(MgeError):  # an operator that no backend can run
-            yield name, plan_graph(graph, graph.inference)[0]
+            yield name, plan_graph(graph, graph.inference, target)[0]
+
+
+def plans_of_benchmarks() -> Iterator[Plan]:
+    """Plans of the networks that the benchmarks use, for all targets."""
+    for graph in benchmark_graphs().values():
+        for target in TARGETS:
+            yield plan_graph(graph, graph.inference, target)[0]
 
 
 def benchmark_graphs() -> dict[str, Graph]:

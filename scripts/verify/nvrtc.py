@@ -20,15 +20,14 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from corpus_cases import corpus_root  # noqa: E402
 from cuda_kernels import (  # noqa: E402
     ARCHITECTURES,
+    TARGETS,
     Nvrtc,
     batches,
-    benchmark_graphs,
     find_nvrtc,
     kernels_of,
+    plans_of_benchmarks,
     plans_of_corpus,
 )
-
-from loadrun.backends.cuda.backend import plan_graph  # noqa: E402
 
 
 def main() -> int:
@@ -37,8 +36,9 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=None, help="corpus folder")
     parser.add_argument("--json", default=None, help="write the result here")
     args = parser.parse_args()
-    plans = [p for _, p in plans_of_corpus(args.root or corpus_root())]
-    plans += [plan_graph(g, g.inference)[0] for g in benchmark_graphs().values()]
+    root = args.root or corpus_root()
+    plans = [p for target in TARGETS for _, p in plans_of_corpus(root, target)]
+    plans += plans_of_benchmarks()
     kernels = kernels_of(plans)
     result: dict[str, object] = {"schema": 1, "kernels": len(kernels)}
     refused = 0

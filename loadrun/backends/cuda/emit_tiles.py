@@ -20,7 +20,7 @@ from loadrun.backends.cuda.variants import (
     tensor_kind,
 )
 
-__all__ = ["Maker", "is_uniform", "places", "tile_fields", "weights"]
+__all__ = ["Maker", "is_uniform", "places", "round_to_tf32", "tile_fields", "weights"]
 
 _CHUNK = 16  # bytes that are copied at once
 _SHARED = 48 << 10  # shared memory of a block that needs no asking, bytes
@@ -73,11 +73,11 @@ def weights(node: nd.Conv, net: nd.Network, maker: Maker, choice: Choice) -> Wei
     turned[:, :, :k] = array.reshape(node.groups, k, m).swapaxes(1, 2)
     name = f"{node.w}:rows{chunk}"
     if choice.algorithm is Algorithm.TENSOR and tensor_kind(node, net) == "Tf32":
-        turned, name = _as_tf32(turned), f"{name}:tf32"
+        turned, name = round_to_tf32(turned), f"{name}:tf32"
     return Weights(maker.constant(name, turned), (m * width, width, 1), True, True)
 
 
-def _as_tf32(array: Array) -> Array:
+def round_to_tf32(array: Array) -> Array:
     """Float32 rounded to 10 bits of fraction, ties away from zero."""
     bits = array.view(np.uint32)
     return np.where(np.isfinite(array), (bits + 0x1000 & ~np.uint32(0x1FFF)), bits).view(np.float32)
@@ -114,6 +114,15 @@ def _span(node: nd.Conv, tile: Tile, chunk: int) -> int:
     others = [strides[2], *([strides[0]] if node.batch > 1 else [])]
     others += [strides[1]] if node.groups > 1 else []
     return math.gcd(image, own, chunk, *others)
+
+
+def _is_dense(node: nd.Conv) -> bool:
+    """Whether the pixels of an image of the result are equally far from each other."""
+    *_, yw = node.y_strides
+    rows = nd.contiguous(node.out)
+    return all(
+        s == r * yw for s, r, n in zip(node.y_strides[3:], rows, node.out, strict=True) if n > 1
+    )
 
 
 def is_uniform(node: nd.Conv, tile: Tile) -> bool:
@@ -167,6 +176,7 @@ def tile_fields(node: nd.Conv, net: nd.Network, choice: Choice, left: Weights) -
         "WCOPY": int(left.copied), "WHOLE": int(k % tile.bk == 0), "UNIFORM": int(uniform),
         "PLACES": "" if uniform else "const run<int, 2> *__restrict__ places,",
         "FIND": "" if uniform else _FIND, "ZX": int(zeros[0]), "PREPARE": prepare,
+        "DENSE": int(_is_dense(node)), "SINGLE": int(node.batch == 1),
         "FLAT": int((node.size[0], node.out[0], node.kernel[0], node.pad[0]) == (1, 1, 1, 0)),
     }  # fmt: skip
 

@@ -7,18 +7,15 @@ meanwhile; only the three instructions themselves are answered by the emulated d
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from cuda_layers import SM80, TF32, Layer, agree, dtype_of, first, of_tile, plan_of, values
 
-from loadrun.backends.cuda import lower
+from loadrun.backends.cuda.emit_tiles import round_to_tf32
 from loadrun.backends.cuda.emulated import EmulatedDevice
-from loadrun.backends.cuda.planner import make_plan
-from loadrun.backends.cuda.program import Program
-from loadrun.backends.cuda.variants import Algorithm, Choice, Target
-from loadrun.session import Session
+from loadrun.backends.cuda.plan import Kernel, Launch, Plan
+from loadrun.backends.cuda.variants import Algorithm, Target
 from mgeserial import params as P
 from mgeserial.author import GraphBuilder
 from mgeserial.dtypes import Array
@@ -26,109 +23,9 @@ from mgeserial.ir.graph import Graph
 
 pytestmark = pytest.mark.usefixtures("device")
 
-SM80 = Target((8, 0))
-TF32 = Target((8, 0), tf32=True)
-_NUMPY = {"Float32": np.float32, "Float16": np.float16, "Int8": np.int8, "Uint8": np.uint8}
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A convolution; `shape` is that of the image, `outputs` and `kernel` are of the filter."""
-
-    shape: tuple[int, ...]
-    outputs: int
-    kernel: int = 3
-    stride: int = 1
-    pad: int = 0
-    dilate: int = 1
-    groups: int = 1
-
-    def graph(self, dtype: str, *, layout: str = "NCHW") -> tuple[Graph, Array]:
-        """The layer alone, and an input."""
-        random = np.random.default_rng(7)
-        n, c, h, w = self.shape
-        filters: tuple[int, ...] = (self.outputs, c // self.groups, self.kernel, self.kernel)
-        shape: tuple[int, ...] = self.shape
-        if layout == "NHWC":
-            shape, filters = (n, h, w, c), (filters[0], *filters[2:], filters[1])
-        if self.groups > 1:
-            filters = (self.groups, filters[0] // self.groups, *filters[1:])
-        data = _values(random, shape, dtype)
-        b = GraphBuilder()
-        x = b.input("data", shape, dtype=dtype)
-        param = P.Convolution(
-            pad_h=self.pad, pad_w=self.pad, stride_h=self.stride, stride_w=self.stride,
-            dilate_h=self.dilate, dilate_w=self.dilate,
-            format=getattr(P.ConvolutionFormat, layout),
-            sparse=P.ConvolutionV0Sparse.GROUP if self.groups > 1 else P.ConvolutionV0Sparse.DENSE,
-        )  # fmt: skip
-        y = b.apply(
-            "Convolution", [x, b.param(_values(random, filters, dtype))],
-            params=(param, P.ExecutionPolicy()),
-        )  # fmt: skip
-        b.output(y[0], "y")
-        return b.graph(), data
-
-
-def _values(random: np.random.Generator, shape: Sequence[int], dtype: str) -> Array:
-    kind = np.dtype(_NUMPY[dtype])
-    if kind.kind in "iu":
-        return random.integers(0, 256, shape).astype(np.uint8).view(kind)
-    return random.standard_normal(shape).astype(kind)
-
-
-Pick = Callable[[tuple[Choice, ...]], Choice]
-
-
-def run(graph: Graph, feeds: list[Array], target: Target, pick: Pick) -> tuple[list[Array], str]:
-    """Results of a graph by the candidates that `pick` takes, and its plan."""
-    network = lower.lower(graph, graph.inference).network
-    plan = make_plan(network, target, choose=lambda _, found: pick(found))
-    program = Program(plan, EmulatedDevice(capability=target.capability))
-    try:
-        return [r.copy() for r in program.run(feeds)], str(plan)
-    finally:
-        program.close()
-
-
-def expected(graph: Graph, feeds: list[Array]) -> list[Array]:
-    with Session(graph, "reference") as session:
-        return list(session.run(feeds).values())
-
-
-def agree(graph: Graph, feeds: list[Array], target: Target, pick: Pick, rtol: float) -> str:
-    """Compare with the reference; the plan. `rtol` is relative to the largest result."""
-    (want,), (got,) = expected(graph, feeds), run(graph, feeds, target, pick)[0]
-    if want.dtype.kind in "iu":
-        np.testing.assert_array_equal(got, want)
-    else:
-        scale = float(np.abs(want.astype(np.float64)).max())
-        np.testing.assert_allclose(
-            got.astype(np.float64), want.astype(np.float64), rtol=0, atol=rtol * scale
-        )
-    return run_plan(graph, target, pick)
-
-
-def run_plan(graph: Graph, target: Target, pick: Pick) -> str:
-    network = lower.lower(graph, graph.inference).network
-    return str(make_plan(network, target, choose=lambda _, found: pick(found)))
-
-
-def first(found: tuple[Choice, ...]) -> Choice:
-    return found[0]
-
-
-def of_tile(algorithm: Algorithm, bm: int, bn: int, splits: int = 1) -> Pick:
-    def pick(found: tuple[Choice, ...]) -> Choice:
-        tiles = [c.tile for c in found if c.algorithm is algorithm and c.tile is not None]
-        (tile, *_) = [t for t in tiles if (t.bm, t.bn) == (bm, bn)]
-        return Choice(algorithm, tile, splits)
-
-    return pick
-
-
 LAYERS = {
     "plain 1x1": Layer((2, 64, 9, 7), 40, kernel=1),
+    "1x1 of whole images": Layer((2, 64, 8, 8), 40, kernel=1),
     "1x1 of odd channels": Layer((2, 19, 9, 7), 40, kernel=1),
     "3x3": Layer((2, 64, 9, 7), 40, pad=1),
     "3x3 of odd channels": Layer((1, 19, 9, 7), 70, pad=1),
@@ -136,6 +33,13 @@ LAYERS = {
     "dilated": Layer((1, 32, 11, 12), 33, pad=2, dilate=2),
     "groups": Layer((1, 64, 8, 9), 64, pad=1, groups=4),
     "no padding, stride": Layer((3, 24, 11, 9), 35, stride=2),
+    "fed filter": Layer((2, 19, 9, 7), 40, pad=1, fed=True),
+    "fed filter of rows": Layer((2, 32, 9, 7), 40, kernel=1, fed=True),
+    "transposed": Layer((2, 20, 9, 10), 32, stride=2, pad=1, transposed=True),
+    "transposed, odd": Layer((1, 20, 9, 10), 7, stride=3, dilate=2, transposed=True),
+    "rows of channels 16": Layer((2, 16, 7, 9), 24, pad=1, layout="NHWC"),
+    "rows of channels 64": Layer((2, 64, 7, 9), 24, pad=1, layout="NHWC"),
+    "rows of channels 20": Layer((2, 20, 7, 9), 24, pad=1, layout="NHWC"),
 }
 TYPES = {
     "float32": ("Float32", SM80, Algorithm.SCALAR, 2e-6),
@@ -143,40 +47,134 @@ TYPES = {
     "float16": ("Float16", SM80, Algorithm.TENSOR, 1e-3),
     "int8": ("Int8", SM80, Algorithm.TENSOR, 0.0),
 }
+TILES = [(128, 128), (64, 64), (32, 64), (128, 64), (64, 128), (64, 32)]
+
+
+def _algorithms(plan: Plan) -> list[str]:
+    return [s.algorithm for s in plan.steps if isinstance(s, Launch)]
 
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_agree(name: str, kind: str) -> None:
     dtype, target, algorithm, rtol = TYPES[kind]
-    graph, data = LAYERS[name].graph(dtype)
-    plan = agree(graph, [data], target, first, rtol)
-    assert f" {algorithm.value} " in plan
+    plan = agree(*LAYERS[name].graph(dtype), target, first, rtol)
+    assert _algorithms(plan)[0].startswith(algorithm.value)
 
 
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("channels", [16, 64, 20])
-def test_layers_whose_channels_lie_next_to_each_other_agree(channels: int, kind: str) -> None:
-    dtype, target, _, rtol = TYPES[kind]
-    graph, data = Layer((2, channels, 7, 9), 24, pad=1).graph(dtype, layout="NHWC")
-    agree(graph, [data], target, first, rtol)
-
-
-_SHAPES = [(128, 128), (64, 64), (32, 64), (128, 64), (64, 128), (64, 32)]
-
-
-@pytest.mark.parametrize(("tile", "kind"), list(itertools.product(_SHAPES, TYPES)))
+@pytest.mark.parametrize(("tile", "kind"), list(itertools.product(TILES, TYPES)))
 def test_every_tile_agrees(tile: tuple[int, int], kind: str) -> None:
     dtype, target, algorithm, rtol = TYPES[kind]
-    graph, data = Layer((1, 64, 12, 13), 150, kernel=1).graph(dtype)
-    plan = agree(graph, [data], target, of_tile(algorithm, *tile), rtol)
-    assert f"{tile[0]}x{tile[1]} {algorithm.value} " in plan
+    layer = Layer((1, 64, 12, 13), 150, kernel=1)
+    plan = agree(*layer.graph(dtype), target, of_tile(algorithm, *tile), rtol)
+    assert f"{tile[0]}x{tile[1]} {algorithm.value} " in str(plan)
 
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("splits", [2, 5])
 def test_parts_of_the_sum_agree(splits: int, kind: str) -> None:
     dtype, target, algorithm, rtol = TYPES[kind]
-    graph, data = Layer((1, 128, 5, 6), 64, pad=1).graph(dtype)
-    plan = agree(graph, [data], target, of_tile(algorithm, 64, 64, splits), rtol)
-    assert f"split {splits}" in plan
+    layer = Layer((1, 128, 5, 6), 64, pad=1)
+    plan = agree(*layer.graph(dtype), target, of_tile(algorithm, 64, 64, splits), rtol)
+    assert _algorithms(plan)[0] == f"{algorithm.value} split {splits}"
+
+
+@pytest.mark.parametrize(("dtype", "filters"), [("u8", "u8 filter"), ("s8", "s8")])
+@pytest.mark.parametrize("name", ["3x3", "groups", "first layer", "rows of channels 16"])
+def test_codes_with_zero_points_are_exact(name: str, dtype: str, filters: str) -> None:
+    plan = agree(*LAYERS[name].graph(dtype, filters), SM80, first, 0.0)
+    assert _algorithms(plan)[0].startswith("mma")
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_parts_of_codes_with_zero_points_are_exact(splits: int) -> None:
+    graph, feeds = Layer((1, 128, 5, 6), 64, pad=1).graph("u8", "u8 filter")
+    agree(graph, feeds, SM80, of_tile(Algorithm.TENSOR, 64, 64, splits), 0.0)
+
+
+@pytest.mark.parametrize(("layout", "channels"), [("NCHW4", 24), ("NCHW32", 64), ("NCHW64", 128)])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_blocks_of_channels_are_exact(layout: str, channels: int, kernel: int) -> None:
+    lanes = int(layout[4:])
+    layer = Layer((2, channels, 6, 7), lanes, kernel=kernel, pad=kernel // 2, layout=layout)
+    plan = agree(*layer.graph("s8"), SM80, first, 0.0)
+    assert _algorithms(plan)[0].startswith("mma")
+
+
+@pytest.mark.parametrize("name", ["plain 1x1", "3x3", "first layer"])
+def test_bfloat16_agrees(name: str) -> None:
+    graph, feeds = LAYERS[name].graph("BFloat16")
+    plan = agree(graph, feeds, SM80, first, 0.0)
+    assert _algorithms(plan)[0].startswith("mma")
+
+
+# -- products of matrices ------------------------------------------------------------------------
+
+
+def _product(
+    dtype: str, batch: int, m: int, n: int, k: int, turned: str
+) -> tuple[Graph, list[Array]]:
+    kind = dtype_of(dtype)
+    b = GraphBuilder()
+    left, right = ((k, m) if turned[0] == "t" else (m, k)), ((n, k) if turned[1] == "t" else (k, n))
+    shapes = [(batch, *s) if batch > 1 else s for s in (left, right)]
+    feeds = [values(i, s, kind) for i, s in enumerate(shapes)]
+    x = [b.input(f"x{i}", s, dtype=kind) for i, s in enumerate(shapes)]
+    param = P.MatrixMul(transposeA=turned[0] == "t", transposeB=turned[1] == "t")
+    name = "BatchedMatrixMul" if batch > 1 else "MatrixMul"
+    b.output(b.apply(name, x, params=(param,))[0], "y")
+    return b.graph(), feeds
+
+
+@pytest.mark.parametrize("turned", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("kind", TYPES)
+def test_products_of_matrices_agree(kind: str, turned: str) -> None:
+    dtype, target, algorithm, rtol = TYPES[kind]
+    for batch, m, n, k in ((1, 40, 24, 32), (1, 17, 70, 45), (3, 24, 16, 48), (2, 9, 7, 21)):
+        plan = agree(*_product(dtype, batch, m, n, k, turned), target, first, rtol)
+        assert _algorithms(plan) == [algorithm.value]
+
+
+# -- what is chosen ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "target", "algorithm"),
+    [
+        ("Float32", Target(), "tile"),
+        ("Float32", SM80, "tile"),
+        ("Float32", TF32, "mma"),
+        ("Float32", Target((7, 5), tf32=True), "tile"),
+        ("Float16", Target(), "gemm"),
+        ("Float16", Target((7, 5)), "gemm"),
+        ("Float16", Target((12, 0)), "mma"),
+        ("Int8", Target((7, 0)), "gemm"),
+        ("Int8", SM80, "mma"),
+    ],
+)
+def test_tensor_cores_are_used_where_there_are_some(
+    dtype: str, target: Target, algorithm: str
+) -> None:
+    graph, _ = LAYERS["3x3"].graph(dtype)
+    (launch, *_) = _algorithms(plan_of(graph, target, first))
+    assert launch.split()[0] == algorithm
+
+
+def test_rounding_to_tf32_is_that_of_the_device() -> None:
+    random = np.random.default_rng(3)
+    bits = random.integers(0, 1 << 32, 1 << 12, np.uint64).astype(np.uint32)
+    bits[:8] = [0, 0x80000000, 0x7F800000, 0xFF800000, 0x7FC00000, 0x3F801000, 0x3F800FFF, 1]
+    kernel = Kernel.of(
+        "round", 'extern "C" __global__ void $NAME(float *x) { int i = blockIdx.x * 64 + '
+        "threadIdx.x; x[i] = as_tf32(x[i]); }",
+    )  # fmt: skip
+    device = EmulatedDevice()
+    got = bits.view(np.float32).copy()
+    at = device.allocate(got.nbytes)
+    device.upload(at, got)
+    device.launch(device.build([kernel])[kernel.name], (64, 1, 1), 64, [np.uint64(at)])
+    device.download(got, at)
+    device.close()
+    np.testing.assert_array_equal(got, round_to_tf32(bits.view(np.float32)))
+    ties = round_to_tf32(np.array([0x3F801000, 0xBF801000, 0x3F800FFF], np.uint32).view(np.float32))
+    assert ties.view(np.uint32).tolist() == [0x3F802000, 0xBF802000, 0x3F800000]

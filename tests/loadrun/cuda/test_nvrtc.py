@@ -8,15 +8,15 @@ import pytest
 from corpus_cases import compact_root
 from cuda_kernels import (
     ARCHITECTURES,
+    TARGETS,
     Nvrtc,
     batches,
-    benchmark_graphs,
     find_nvrtc,
     kernels_of,
+    plans_of_benchmarks,
     plans_of_corpus,
 )
 
-from loadrun.backends.cuda.backend import plan_graph
 from loadrun.backends.cuda.plan import Kernel
 
 _TARGETS = [(major, arch) for major, every in ARCHITECTURES.items() for arch in every]
@@ -24,12 +24,13 @@ _TARGETS = [(major, arch) for major, every in ARCHITECTURES.items() for arch in 
 
 @functools.cache
 def _kernels() -> dict[str, Kernel]:
-    return kernels_of(plan for _, plan in plans_of_corpus(compact_root())) | _benchmark_kernels()
+    plans = (p for t in TARGETS for _, p in plans_of_corpus(compact_root(), t))
+    return kernels_of(plans) | _benchmark_kernels()
 
 
 @functools.cache
 def _benchmark_kernels() -> dict[str, Kernel]:
-    return kernels_of(plan_graph(g, g.inference)[0] for g in benchmark_graphs().values())
+    return kernels_of(plans_of_benchmarks())
 
 
 def _one_of_each() -> dict[str, Kernel]:

@@ -32,7 +32,8 @@ $NAME(const $XT *__restrict__ x, const $WT *__restrict__ w, $PLACES $EXTRAS $YT 
     int p = p0 + xrow(j);
     bool valid = p < P;
     if (!valid) p = 0;
-    int r = p / OW, ox = p - r * OW, q = r / OH, oy = r - q * OH, n = q / OD, oz = q - n * OD;
+    int r = p / OW, ox = p - r * OW, q = r / OH, oy = r - q * OH;
+    int n = $FLAT ? q : q / OD, oz = $FLAT ? 0 : q - n * OD;
     base[j] = valid ? n * xn + g * xg : -1;
     z0[j] = $TRANSPOSED ? oz + pd : oz * sd - pd;
     y0[j] = $TRANSPOSED ? oy + ph : oy * sh - ph;
@@ -172,8 +173,15 @@ $NAME(const $XT *__restrict__ x, const $WT *__restrict__ w, $PLACES $EXTRAS $YT 
   for (int j = 0; j < engine.COLUMNS; j++) {
     int px = p0 + engine.column(j);
     if (px >= P) continue;
-    int r = px / OW, ox = px - r * OW, q = r / OH, oy = r - q * OH, n = q / OD, oz = q - n * OD;
-    int pixel = n * yn + g * yg + oz * yd + oy * yh + ox * yw;
+    int pixel = g * yg;
+    if ($DENSE) {
+      int image = OD * OH * OW, n = $SINGLE ? 0 : px / image;
+      pixel += n * yn + (px - n * image) * yw;
+    } else {
+      int r = px / OW, ox = px - r * OW, q = r / OH, oy = r - q * OH;
+      int n = $FLAT ? q : q / OD, oz = $FLAT ? 0 : q - n * OD;
+      pixel += n * yn + oz * yd + oy * yh + ox * yw;
+    }
 #pragma unroll
     for (int i = 0; i < engine.ROWS; i++) {
       int m = m0 + engine.row(i);
