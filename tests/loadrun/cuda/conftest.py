@@ -21,6 +21,13 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def tensor_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulated device that says it has tensor cores."""
+    _need_compiler()
+    monkeypatch.setenv("LOADRUN_CUDA", "emulated-sm80")
+
+
+@pytest.fixture
 def arena_device(monkeypatch: pytest.MonkeyPatch) -> None:
     _need_compiler()
     monkeypatch.setenv("LOADRUN_CUDA", "emulated-arena")

@@ -36,6 +36,13 @@ def test_family_agrees(family: str) -> None:
     assert problems == {}
 
 
+@pytest.mark.usefixtures("tensor_device")
+@pytest.mark.parametrize("family", ["conv", "linear", "quantized"])
+def test_family_agrees_on_tensor_cores(family: str) -> None:
+    problems = {c.id: p for c in _CASES if c.family == family and (p := _problems(c))}
+    assert problems == {}
+
+
 @pytest.mark.usefixtures("arena_device")
 @pytest.mark.parametrize("name", _REPEATED)
 def test_network_in_one_arena_agrees_when_its_launches_are_replayed(name: str) -> None:

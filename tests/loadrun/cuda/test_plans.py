@@ -16,6 +16,7 @@ from loadrun.backends.cuda import lower
 from loadrun.backends.cuda.backend import plan_graph
 from loadrun.backends.cuda.emit_pointwise import collapse
 from loadrun.backends.cuda.plan import Launch, Plan, check_plan, lifetimes
+from loadrun.backends.cuda.variants import Target
 from mgeserial.author import GraphBuilder
 from mgeserial.ir.graph import Graph
 
@@ -66,6 +67,20 @@ def moving_net() -> Graph:
     return b.graph()
 
 
+def half_net() -> Graph:
+    b = GraphBuilder()
+    random = np.random.default_rng(2)
+
+    def weight(*shape: int) -> np.ndarray:
+        return random.standard_normal(shape).astype(np.float16)
+
+    x = b.input("data", (2, 16, 12, 12), dtype="Float16")
+    y = b.relu(b.conv2d(x, weight(64, 16, 3, 3), weight(64), padding=1))
+    y = b.relu(b.add(b.conv2d(y, weight(64, 64, 1, 1)), y))
+    b.output(b.conv2d(y, weight(64, 2, 3, 3), padding=1, groups=32), "y")
+    return b.graph()
+
+
 NETS = {"residual": residual_net, "attention": attention_net, "moving": moving_net}
 
 
@@ -77,6 +92,14 @@ def test_plan_is_as_recorded(name: str) -> None:
     assert check_plan(plan) == []
     text = str(plan) + "\n"
     assert text == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("name", "target"), [("half", Target()), ("half_sm80", Target((8, 0)))])
+def test_plan_for_a_device_with_tensor_cores_is_as_recorded(name: str, target: Target) -> None:
+    graph = half_net()
+    plan, _ = plan_graph(graph, graph.inference, target)
+    assert check_plan(plan) == []
+    assert str(plan) + "\n" == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def _overlaps(plan: Plan) -> list[str]:

@@ -192,6 +192,7 @@ __device__ __forceinline__ void warp_product(Sum (&c)[4], const u32 (&a)[4], con
   Kind::instruction(c, a, b);
 #else
   int lane = (int)threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+#pragma unroll 1
   for (int s = 0; s < 4; s++) {
     u64 low = __shfl_sync(0xffffffffu, (u64)a[1] << 32 | a[0], 4 * g + s);
     u64 high = __shfl_sync(0xffffffffu, (u64)a[3] << 32 | a[2], 4 * g + s);
