@@ -15,7 +15,8 @@ from loadrun.backends.cpu.plan import Kernel
 from loadrun.backends.cpu.target import Target
 
 _FAR = float(1 << 30)  # positions beyond are outside of every image
-_UNROLLED = 64  # pairs of taps that are written out
+_UNROLLED = 16  # pairs of taps that are written out
+_IN_LINE = 8  # taps of a row that are
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ def resize(how: Resizing, target: Target) -> Kernel:
     outer = how.x.images * how.x.planes
     down, across = how.taps
     acc = "i64" if how.fixed else "float"
-    unrolled = down * across <= _UNROLLED
+    in_line, unrolled = across <= _IN_LINE, down * across <= _UNROLLED
 
     def value(source: Tensor, p: Lanes, k: Value) -> tuple[Num, Num]:
         """Element and weight of a tap of the columns."""
@@ -183,7 +184,7 @@ def resize(how: Resizing, target: Target) -> Kernel:
                     return _columns(
                         nest,
                         across,
-                        unrolled,
+                        in_line,
                         total,
                         lambda t, so_far: lifted(line, heavy, p, t, so_far),
                     )
@@ -191,7 +192,7 @@ def resize(how: Resizing, target: Target) -> Kernel:
                     line.line(p).to(acc)
                     if how.rows_only
                     else _columns(
-                        nest, across, unrolled, None, lambda t, sum_: _sum(sum_, *value(line, p, t))
+                        nest, across, in_line, None, lambda t, sum_: _sum(sum_, *value(line, p, t))
                     )
                 )
                 if how.truncating:
