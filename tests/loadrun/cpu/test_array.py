@@ -207,18 +207,19 @@ def test_one_input_read_with_two_halos() -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("kind", ["lstm", "tanh", "relu"])
 @pytest.mark.parametrize("hidden", [5, 16, 72])
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("shared", "batch"), [(False, 3), (True, 3), (True, 1), (False, 17)])
 def test_recurrent_layer(
     hidden: int,
     kind: str,
     reverse: bool,
     shared: bool,
+    batch: int,
     level: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if shared:  # as if the weights were large
         monkeypatch.setattr(recurrent, "_SHARED", 0)
-    steps, batch = 7, 3
+    steps = 7
     gates = 4 if kind == "lstm" else 1
     b = Builder((steps * batch, gates * hidden))
     states = tuple(

@@ -2,7 +2,7 @@
 
 The part of the pre-activations that comes from the input is computed before, for all steps at once;
 here each step adds the product of the state with the recurrent weights and applies the cell. A unit
-is a panel of hidden values with all their gates, of one row of the batch, at one step. Where the
+is a panel of hidden values with all their gates, of some rows of the batch, at one step. Where the
 weights are large, threads share the panels of a step and meet before the next, so that each keeps
 its part of the weights in its own cache.
 
@@ -60,67 +60,91 @@ class Recurrent:
         self.depth = math.gcd(hidden, micro.MAX_DEPTH)
         self.taps: Array = np.arange(0, hidden, self.depth, dtype=np.int32) * 4
         self.packed_bytes = hidden * self.panels * self.nb * target.vector_bytes
-        tile = micro.Tile(1, 1, (0, 0), (0, 0), self.nb, self.depth, bias=False)
-        self._tile = micro.emit_tile("step", tile, target)
+        # Rows of the batch that share a tile: the weights are read once for all of them.
+        parts = -(-batch // target.tile(min(self.nb, 4)))
+        self.rows = -(-batch // parts)
+        groups = -(-batch // self.rows)
+        self._tiles = {n: self._tile(n) for n in {self.rows, batch - (groups - 1) * self.rows}}
         f = common.entry("", target)
         p = [f.load_ptr("%args", k) for k in range(8)]
-        step = batch * self.panels
+        step = groups * self.panels
         with f.loop("%begin", "%end") as unit:
             time, rest = f.div(unit.i, step), f.mod(unit.i, step)
-            self._unit(f, p, time, f.div(rest, batch), f.mod(rest, batch))
-        scratch = self.nb * target.vector_bytes
+            self._unit(f, p, time, f.div(rest, groups), f.mod(rest, groups))
         kernel = common.finish(
             f"recurrent_f32_{kind}",
-            [self._tile, f],
+            [*self._tiles.values(), f],
             [(f, steps * step)],
-            scratch=scratch,
+            scratch=self.rows * self.nb * target.vector_bytes,
             words=(len(self.taps), target.vector_bytes, 0, 1),  # micro.SIZES
         )
         (entry,) = kernel.entries
         if threads > 1 and step > 1 and steps <= _MOST_PHASES and self.packed_bytes >= _SHARED:
-            parts = tuple(replace(entry, units=step, first=t * step) for t in range(steps))
+            phases = tuple(replace(entry, units=step, first=t * step) for t in range(steps))
         else:
-            parts = (replace(entry, ordered=True),)
-        self.kernel: Kernel = replace(kernel, entries=parts)
+            phases = (replace(entry, ordered=True),)
+        self.kernel: Kernel = replace(kernel, entries=phases)
 
-    def _unit(self, f: Func, p: list[str], step: Int, panel: Int, row: Int) -> None:
-        """One panel of hidden values of one row of the batch at one step."""
+    def _tile(self, rows: int) -> Func:
+        """States of some rows times one panel of weights, into the scratch memory."""
+        out = self.nb * self.target.vector_bytes
+        tile = micro.Tile(1, rows, (0, 4 * self.hidden), (0, out), self.nb, self.depth, bias=False)
+        return micro.emit_tile(f"step{rows}", tile, self.target)
+
+    def _unit(self, f: Func, p: list[str], step: Int, panel: Int, group: Int) -> None:
+        """One panel of hidden values of one group of rows at one step."""
+        low = f.mul(group, self.rows)
+        whole, rest = divmod(self.batch, self.rows)
+        if whole:
+            with f.when(f.icmp("slt", group, whole)):
+                self._group(f, p, step, panel, low, self.rows)
+        if rest:
+            with f.when(f.icmp("eq", group, whole)):
+                self._group(f, p, step, panel, low, rest)
+
+    def _group(self, f: Func, p: list[str], step: Int, panel: Int, low: Int, rows: int) -> None:
+        """The same for rows [low, low + rows)."""
         hidden, vb = self.hidden, self.target.vector_bytes
-        state = f.mul(row, 4 * hidden)
         time = f.sub(self.steps - 1, step) if self.reverse else step
         before = f.add(time, 1 if self.reverse else -1)
-        first = f.icmp("eq", step, 0)
+        first, last = f.icmp("eq", step, 0), f.icmp("eq", step, self.steps - 1)
 
-        def place(t: Int) -> Int:
-            return f.add(f.mul(t, self.batch), row)
+        def row_of(base: str, time: Int, row: Int, values: int = hidden) -> str:
+            return f.gep(base, f.mul(f.add(f.mul(time, self.batch), row), 4 * values))
 
-        earlier = f.gep(p[4], f.mul(place(before), 4 * hidden))
-        h = _choose(f, first, f.gep(p[2], state), earlier)
-        cell = f.gep(p[6], state) if self.kind == "lstm" else p[6]
-        old = _choose(f, first, f.gep(p[3], state), cell) if self.kind == "lstm" else cell
+        h = _choose(f, first, row_of(p[2], 0, low), row_of(p[4], before, low))
         weights = f.gep(p[1], f.mul(panel, hidden * self.nb * vb))
-        self._product(f, h, weights, p[7])
-        given = f.gep(p[0], f.mul(place(time), 4 * hidden * self.gates))
-        out = f.gep(p[4], f.mul(place(time), 4 * hidden))
-        places = _Places(given, out, f.gep(p[5], state), old, cell)
-        last = f.icmp("eq", step, self.steps - 1)
+        self._product(f, rows, h, weights, p[7])
         start = f.mul(panel, self.each * vb)
         # The last panel may be narrower, and its last vector partly filled.
         full = hidden // (self.each * self.target.lanes)
-        if full:
-            with f.when(f.icmp("slt", panel, full)):
-                self._cells(f, places, start, last, self.each, 0)
-        if full < self.panels:
-            with f.when(f.icmp("eq", panel, full)):
-                left = -(-hidden // self.target.lanes) - full * self.each
-                self._cells(f, places, start, last, left, self.rest)
+        with f.loop(0, rows) as r:
+            row = f.add(low, r.i)
+            cell = old = p[6]
+            if self.kind == "lstm":
+                cell = row_of(p[6], 0, row)
+                old = _choose(f, first, row_of(p[3], 0, row), cell)
+            places = _Places(
+                f.gep("%scratch", f.mul(r.i, self.nb * vb)),
+                row_of(p[0], time, row, hidden * self.gates),
+                row_of(p[4], time, row),
+                row_of(p[5], 0, row),
+                old,
+                cell,
+            )
+            if full:
+                with f.when(f.icmp("slt", panel, full)):
+                    self._cells(f, places, start, last, self.each, 0)
+            if full < self.panels:
+                with f.when(f.icmp("eq", panel, full)):
+                    left = -(-hidden // self.target.lanes) - full * self.each
+                    self._cells(f, places, start, last, left, self.rest)
 
-    def _product(self, f: Func, h: str, weights: str, taps: str) -> None:
-        """The state times one panel of weights, into the scratch memory."""
+    def _product(self, f: Func, rows: int, h: str, weights: str, taps: str) -> None:
         w = weights
         sizes = f.op(f"load ptr, ptr {f.gep('%args', -8)}, align 8")
         f.call(
-            self._tile.name,
+            self._tiles[rows].name,
             [("ptr", v) for v in (h, w, "%scratch", w, w, taps, w, sizes)],
         )
 
@@ -144,7 +168,7 @@ class Recurrent:
         """The new h of one vector; writes the new c, if there is one."""
 
         def gate(k: int) -> str:
-            product = f.load("%scratch", (k * self.each + vector) * self.target.vector_bytes)
+            product = f.load(places.product, (k * self.each + vector) * self.target.vector_bytes)
             return f.fadd(product, _get(f, places.given, f.add(at, 4 * k * self.hidden), mask))
 
         if self.kind != "lstm":
@@ -166,8 +190,9 @@ class Recurrent:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Pointers to one row at one step: input part, y, last h, c before and after."""
+    """Pointers to one row at one step: product, input part, y, last h, c before and after."""
 
+    product: str
     given: str
     out: str
     last: str
