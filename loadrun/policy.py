@@ -22,7 +22,7 @@ from typing import Any
 from mgeserial.errors import InputError
 from mgeserial.format.atomic import write_atomic
 
-__all__ = ["Choice", "Policy"]
+__all__ = ["Choice", "Policy", "choices_of", "choices_text"]
 
 _KIND = "loadrun.policy"
 _SCHEMA = 2
@@ -102,6 +102,26 @@ class Policy:
             last = self._choices[self._new[-1][0]][self._new[-1][1]]
             write_atomic(self.path, _bounded(merged, last.code))
         self._choices, self._new = merged, []
+
+
+def choices_text(choices: Mapping[str, str]) -> str:
+    """Choices by layer as one text, for `CompileOptions.algorithms`."""
+    return json.dumps(dict(choices))
+
+
+def choices_of(text: str | None) -> dict[str, str]:
+    """Choices by layer from a text of `choices_text`; none of none.
+
+    Raises:
+        InputError: It is something else.
+    """
+    if not text:
+        return {}
+    try:
+        root = json.loads(text)
+        return {str(k): str(v) for k, v in root.items()}
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise InputError(f"not a choice of algorithms: {text!r:.100}") from error
 
 
 def _bounded(choices: _Choices, code: str) -> bytes:

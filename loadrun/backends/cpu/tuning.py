@@ -17,7 +17,6 @@ those that need more.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,9 +35,9 @@ from loadrun.backends.cpu.program import Program
 from loadrun.backends.cpu.target import Target, describe
 from loadrun.backends.cpu.trials import Trial, Unit
 from loadrun.backends.cpu.ways import APART, DEFAULT, Way
-from loadrun.policy import Choice, Policy
+from loadrun.policy import Choice, Policy, choices_of, choices_text
 from mgeserial._version import __version__
-from mgeserial.errors import InputError, UnsupportedError
+from mgeserial.errors import UnsupportedError
 
 __all__ = ["Planned", "plan_for"]
 
@@ -215,7 +214,7 @@ class _Tuning:
         return Planned(plan, _text(groups, ways), tuple(self._notes), _choices(groups, ways))
 
     def _known(self, groups: Mapping[str, _Group], policy: Policy) -> Ways:
-        given = _given(self._options.algorithms)
+        given = choices_of(self._options.algorithms)
         ways: Ways = {}
         for key, group in groups.items():
             kept = policy.get(self._place, key, code_version())
@@ -398,20 +397,9 @@ class _Search:
         return not units or trial.ratio(units) < 1.0
 
 
-def _given(text: str | None) -> Mapping[str, str]:
-    """Choices of `CompileOptions.algorithms`, by layer without the batch."""
-    if not text:
-        return {}
-    try:
-        root = json.loads(text)
-        return {str(k): str(v) for k, v in root.items()}
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise InputError(f"not a choice of algorithms: {text!r:.100}") from error
-
-
 def _text(groups: Iterable[str], ways: Ways) -> str:
-    """The choices as text that `_given` reads."""
-    return json.dumps({any_batch(key): str(ways.get(key, DEFAULT)) for key in groups})
+    """The choices as `CompileOptions.algorithms` takes them."""
+    return choices_text({any_batch(key): str(ways.get(key, DEFAULT)) for key in groups})
 
 
 def _choices(groups: Mapping[str, _Group], ways: Ways) -> tuple[LayerChoice, ...]:

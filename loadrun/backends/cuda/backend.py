@@ -28,6 +28,7 @@ from loadrun.backends.cuda.plan import (
 )
 from loadrun.backends.cuda.planner import make_plan
 from loadrun.backends.cuda.program import Program, Times
+from loadrun.backends.cuda.tuning import plan_for, scratch_bytes
 from loadrun.backends.cuda.variants import Target
 from loadrun.backends.reference import ReferenceProgram, missing_reference, refuse_missing
 from mgeserial.dtypes import Array
@@ -57,9 +58,13 @@ class CudaProgram:
         device = devices.open_device(options.device)
         record = options.record != 0
         try:
-            target = Target(device.capability, library=device.library)
-            plan, lowered = plan_graph(graph, inference, target)
-            self._program = Program(plan, device, record=record)
+            target = Target(device.capability, options.tf32, device.library)
+            lowered = lower.lower(graph, inference)
+            planned = plan_for(lowered.network, device, options, target)
+            plan = planned.plan
+            self._program = Program(
+                plan, device, record=record, share=options.memory_plan, functions=planned.functions
+            )
         except BaseException:
             device.close()
             raise
@@ -67,6 +72,7 @@ class CudaProgram:
         if device.emulated:
             notes.append("the device is emulated: times mean nothing")
         notes.append(_replay_note(plan, record=record))
+        notes.extend(planned.notes)
         if lowered.fallback:
             total = sum(lowered.fallback.values())
             notes.append(f"{total} operators run by reference code, with copies")
@@ -77,6 +83,9 @@ class CudaProgram:
             fallback=dict(lowered.fallback),
             weight_bytes=self._program.const_bytes,
             arena_bytes=self._program.arena_bytes,
+            workspace_bytes=max((scratch_bytes(plan, n) for n in plan.decisions), default=0),
+            algorithms=planned.name,
+            choices=list(planned.choices),
             plan=str(plan).splitlines(),
         )
 

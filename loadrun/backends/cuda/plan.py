@@ -281,12 +281,14 @@ class Decision:
         choice: What was taken.
         candidates: What could have been taken.
         steps: Names of the steps that compute it.
+        exact: Whether sums are integers, so that their order does not show.
     """
 
     layer: str
     choice: Choice
     candidates: tuple[Choice, ...]
     steps: tuple[str, ...]
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

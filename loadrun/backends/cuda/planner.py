@@ -170,7 +170,9 @@ def _convolution(draft: _Draft, node: nd.Conv) -> list[Step]:
             replace(s, gemm=replace(s.gemm, tf32=True)) if isinstance(s, Library) else s
             for s in made
         ]
-    draft.decisions[node.name] = Decision(layer, choice, found, tuple(s.name for s in made))
+    steps = tuple(s.name for s in made)
+    exact = node.accumulator == "int"
+    draft.decisions[node.name] = Decision(layer, choice, found, steps, exact)
     return made
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,10 +59,19 @@ class Program:
         record: Replay segments as graphs from the third run on.
         owner: Whether the program closes the device when it is closed, or gives back its own memory
             alone.
+        share: Whether values whose lives do not overlap may share memory.
+        functions: Kernels that the device has built already; None: they are built here.
     """
 
     def __init__(
-        self, plan: Plan, device: Device, *, record: bool = True, owner: bool = True
+        self,
+        plan: Plan,
+        device: Device,
+        *,
+        record: bool = True,
+        owner: bool = True,
+        share: bool = True,
+        functions: Mapping[str, Any] | None = None,
     ) -> None:
         self.plan = plan
         self.device = device
@@ -76,8 +85,10 @@ class Program:
         self._closed = False
         self._addresses: dict[str, int] = {}
         self._host: dict[str, Array] = {}
-        self._functions = device.build(list(plan.kernels().values()))
-        self.arena_bytes = self._place()
+        known = functions or {}
+        missing = [kernel for name, kernel in plan.kernels().items() if name not in known]
+        self._functions = {**known, **device.build(missing)} if missing else dict(known)
+        self.arena_bytes = self._place(share=share and not device.guarded)
         self.const_bytes = self._upload_consts()
         self._pinned = {
             name: device.host(plan.buffers[name].shape, plan.buffers[name].dtype)
@@ -105,12 +116,12 @@ class Program:
     def _on_device(self, name: str) -> bool:
         return self.plan.buffers[name].place is not Place.HOST
 
-    def _place(self) -> int:
-        """Give buffers addresses: one arena, or a block each where the device guards them."""
-        plan, device = self.plan, self.device
+    def _place(self, *, share: bool) -> int:
+        """Give buffers addresses: in one arena, or a block each."""
+        plan = self.plan
         total = 0
         lives = lifetimes(plan)
-        if device.guarded:
+        if not share:
             for life in lives:
                 self._addresses[life.name] = self._allocate(life.nbytes, life.name)
                 total += life.nbytes

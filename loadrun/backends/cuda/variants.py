@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -175,7 +176,7 @@ def inner_size(node: nd.Conv) -> int:
 
 
 def signature(node: nd.Conv, net: nd.Network) -> str:
-    """What a measured choice may depend on: types, sizes, strides; equal for equal layers."""
+    """What a measured choice may depend on: types, sizes, strides, and what follows the sums."""
     types = [net.tensors[n].ctype for n in (node.x, node.w, node.outputs[0])]
     sizes = (
         (node.batch, node.groups, node.outputs_each, node.depth), node.size, node.out,
@@ -184,6 +185,9 @@ def signature(node: nd.Conv, net: nd.Network) -> str:
     )  # fmt: skip
     numbers = " ".join("x".join(map(str, part)) for part in sizes)
     extras = f" +{len(node.extras)}" if node.extras else ""
+    after = "".join(op.code for op in node.expr.ops)
+    if after:
+        extras += f" then {zlib.crc32(after.encode()):08x}"
     return f"{node.label} {','.join(types)} {numbers}{extras}"
 
 
