@@ -47,6 +47,14 @@ class Loop:
     out: list[str] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class Choice:
+    """A value that may be replaced: the body of `Func.either` sets `other`."""
+
+    other: str = ""
+    value: str = ""
+
+
 class Func:
     """One function under construction; returns nothing, arguments are typed pairs."""
 
@@ -399,6 +407,19 @@ class Func:
         yield
         self.do(f"br label %{tag}e")
         self._label(tag + "e")
+
+    @contextmanager
+    def either(self, condition: str, ty: str, value: str) -> Iterator[Choice]:
+        """`value`, or what the body sets as `other` if the i1 holds."""
+        tag, before = self._fresh("E"), self._block
+        self.do(f"br i1 {condition}, label %{tag}, label %{tag}e")
+        self._label(tag)
+        choice = Choice()
+        yield choice
+        inside = self._block
+        self.do(f"br label %{tag}e")
+        self._label(tag + "e")
+        choice.value = self.op(f"phi {ty} [ {value}, %{before} ], [ {choice.other}, %{inside} ]")
 
 
 def module(functions: Iterable[Func]) -> str:

@@ -1,4 +1,4 @@
-"""Rarer float functions: the C library's, lane by lane, and inverse error functions.
+"""Rarer float functions: inverse error functions, ranges; those computed in float64.
 
 Errors against float64 stay below 3 units in the last place (tests/loadrun/cpu/test_typed.py).
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from numpy.polynomial import Chebyshev, chebyshev
 
+from loadrun.backends.cpu import emit_double
 from loadrun.backends.cpu import emit_math as em
 from loadrun.backends.cpu.emit import Func
 from mgeserial.ops import special
@@ -20,21 +21,6 @@ Emitter = Callable[..., str]
 # Ranges of w = -log(1 - x*x), each with its polynomial; erfinv of float32 needs two, erfcinv three.
 _RANGES = (0.0, 5.0, 17.0, 90.0)
 _DEGREES = (10, 9, 9)
-
-
-def _c_function(name: str) -> Emitter:
-    """A function of libm for each lane."""
-
-    def emit(f: Func, *args: str) -> str:
-        f.declares.add(f"declare float @{name}({', '.join(['float'] * len(args))})")
-        out = "poison"
-        for k in range(f.lanes):
-            lanes = [f.op(f"extractelement {f.vt} {a}, i64 {k}") for a in args]
-            one = f.op(f"call float @{name}({', '.join(f'float {v}' for v in lanes)})")
-            out = f.op(f"insertelement {f.vt} {out}, float {one}, i64 {k}")
-        return out
-
-    return emit
 
 
 def _root(f: Func, x: str) -> str:
@@ -101,8 +87,8 @@ def _linspace(f: Func, first: str, last: str, index: str, count: str) -> str:
 
 
 EMIT: dict[str, Emitter] = {
-    **{k: _c_function(k + "f") for k in ("acos", "asin", "tan", "sinh", "cosh", "erfc", "exp2")},
-    **{k: _c_function(k + "f") for k in ("acosh", "asinh", "atanh", "atan2", "fmod")},
+    **emit_double.EMIT,
+    "fmod": lambda f, x, y: emit_double.by_lanes(f, "fmodf", x, y),
     "rint": lambda f, x: f.unary("rint", x),
     "root": _root,
     "erfinv": _erfinv,

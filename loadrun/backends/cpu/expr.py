@@ -165,14 +165,6 @@ def _floor_div(f: Func, x: str, y: str) -> str:
     return f.unary("floor", f.fdiv(x, y))
 
 
-def _libm(name: str) -> Emitter:
-    def emit(f: Func, *args: str) -> str:
-        vt = f.vt
-        return f.intrinsic(vt, f"llvm.{name}.v{f.lanes}f32", *((vt, a) for a in args))
-
-    return emit
-
-
 def _round(f: Func, x: str) -> str:
     return f.unary("round", x)
 
@@ -267,9 +259,6 @@ EMIT: dict[str, Emitter] = {
     "abs_grad": lambda f, x, y: f.select(f.fcmp("ogt", x, _zero(f)), y, f.op(f"fneg {f.vt} {y}")),
     "cond_leq_mov": lambda f, x, y, z: f.select(f.fcmp("ole", x, y), z, _zero(f)),
     "cond_lt_mov": lambda f, x, y, z: f.select(f.fcmp("olt", x, y), z, _zero(f)),
-    "sin": _libm("sin"),
-    "cos": _libm("cos"),
-    "pow": _libm("pow"),
 }
 # What is long, or called lane by lane.
 _HEAVY = {

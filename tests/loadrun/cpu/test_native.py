@@ -151,3 +151,16 @@ def test_axes_apart_from_each_other(axes: tuple[int, ...], kind: str) -> None:
         (y,) = b.apply("Reduce", [x, target], [P.Reduce(mode=mode, axis=2147483647)])
         b.output(y, mode.name)
     both(b.graph(), {"x": np.random.default_rng(4).integers(0, 99, shape).astype(kind.lower())})
+
+
+@pytest.mark.parametrize(
+    "exponent", [0.0, 1.0, 2.0, 3.0, 7.0, 11.0, -1.0, -2.0, -5.0, 0.5, -0.5, 1.7]
+)
+def test_constant_powers(exponent: float) -> None:
+    b = GraphBuilder()
+    x = b.input("x", (40,), "Float32")
+    b.output(b.apply("PowC", [x], [P.PowC(exp=exponent)])[0], "r")
+    special = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e-3, -1e3, 3.0]
+    values = np.r_[special, np.random.default_rng(5).normal(0, 2, 30)].astype(np.float32)
+    with np.errstate(all="ignore"):
+        both(b.graph(), {"x": values})

@@ -159,28 +159,46 @@ def type_cvt(low: Lowering, node: Node, call: Call) -> None:
     )
 
 
+_MOST_FACTORS = 8  # of a power written as products
+
+
 @lowers(POW_C)
 def pow_c(low: Lowering, node: Node, call: Call) -> None:
     """Floats to a constant power."""
     exponent = float(np.float32(call.param.exp))
     if not math.isfinite(exponent):
         raise NotApplicable(f"power {exponent}")
+    add_pointwise(
+        low, node, node.outputs[0], node.inputs, lambda b, x: _constant_power(b, x, exponent)
+    )
+
+
+def _constant_power(b: Builder, x: int, exponent: float) -> int:
+    """x to a power; signs of negative x apart, so that -0 counts as 0."""
+    if abs(exponent) == 0.5:
+        root = b.op("root", x)
+        return root if exponent > 0 else b.op("div", b.real(1.0), root)
     whole = float(np.rint(exponent))
-    is_whole = abs(exponent - whole) < np.finfo(np.float32).eps
+    if abs(exponent - whole) >= np.finfo(np.float32).eps:
+        return b.op("pow", x, b.real(exponent))
+    size = b.op("abs", x)
+    if 0 < abs(whole) <= _MOST_FACTORS:
+        power = _product(b, size, int(abs(whole)))
+        power = power if whole > 0 else b.op("div", b.real(1.0), power)
+    else:
+        power = b.op("pow", size, b.real(whole))
+    if not whole % 2:
+        return power
+    return b.op("where", b.op("flag_lt", x, b.real(0.0)), b.op("neg", power), power)
 
-    def make(b: Builder, x: int) -> int:
-        if exponent == 0.5:
-            return b.op("root", x)
-        if exponent == -1.0:
-            return b.op("div", b.real(1.0), x)
-        if not is_whole:
-            return b.op("pow", x, b.real(exponent))
-        power = b.op("pow", b.op("abs", x), b.real(whole))
-        if not whole % 2:
-            return power
-        return b.op("where", b.op("flag_lt", x, b.real(0.0)), b.op("neg", power), power)
 
-    add_pointwise(low, node, node.outputs[0], node.inputs, make)
+def _product(b: Builder, x: int, count: int) -> int:
+    """x * x * ... by squares."""
+    if count == 1:
+        return x
+    half = _product(b, x, count // 2)
+    square = b.op("mul", half, half)
+    return b.op("mul", square, x) if count % 2 else square
 
 
 @lowers(ELEMWISE_MULTI_TYPE)
