@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,15 @@ from mgeserial.ops.registry import Name, OpSpec, V2Id, register
 from mgeserial.ops.rules import need
 from mgeserial.ops.sampling import bordered
 
+__all__ = [
+    "DCT_CHANNEL_SELECT",
+    "GAUSSIAN_BLUR",
+    "KERNEL_BITS",
+    "blur_lines",
+    "cosines",
+    "selected",
+]
+
 # Kernels of small sizes where no deviation is given.
 _FIXED = {
     1: (1.0,),
@@ -26,7 +35,7 @@ _FIXED = {
     5: (0.0625, 0.25, 0.375, 0.25, 0.0625),
     7: (0.03125, 0.109375, 0.21875, 0.28125, 0.21875, 0.109375, 0.03125),
 }
-_KERNEL_BITS = 8
+KERNEL_BITS = 8
 _N = TypeVar("_N", np.float32, np.int64)
 
 
@@ -73,22 +82,32 @@ def _kernel(size: int, sigma: float, dtype: DType) -> npt.NDArray[np.float64]:
     return np.asarray(weight / weight.sum())
 
 
-def _blur(call: Call, x: Array) -> Array:
+def blur_lines(call: Call) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Weights of a blur along the height and the width.
+
+    They are float32 for Float32 images, else int64 in steps of 1 / 2**KERNEL_BITS.
+    """
     sigma_x, sigma_y = _sigmas(call)
     dtype = call.dtype(0)
     rows = _kernel(call.param.kernel_height, sigma_y, dtype)
     columns = _kernel(call.param.kernel_width, sigma_x, dtype)
+    if dtype.kind is DTypeEnum.Float32:
+        return rows.astype(np.float32), columns.astype(np.float32)
+    one = 1 << KERNEL_BITS
+    return np.trunc(rows * one).astype(np.int64), np.trunc(columns * one).astype(np.int64)
+
+
+def _blur(call: Call, x: Array) -> Array:
+    rows, columns = blur_lines(call)
     if x.dtype == np.uint8:
-        one = 1 << _KERNEL_BITS
-        fixed = [np.trunc(k * one).astype(np.int64) for k in (columns, rows)]
         total = x.astype(np.int64)
-        for axis, line in zip((2, 1), fixed, strict=True):
+        for axis, line in ((2, columns), (1, rows)):
             total = _filtered(total, axis, line, call.param.border_mode)
-        half = 1 << (2 * _KERNEL_BITS - 1)
-        return np.asarray(np.clip((total + half) >> (2 * _KERNEL_BITS), 0, 255)).astype(np.uint8)
+        half = 1 << (2 * KERNEL_BITS - 1)
+        return np.asarray(np.clip((total + half) >> (2 * KERNEL_BITS), 0, 255)).astype(np.uint8)
     values: Float32 = x.astype(np.float32, copy=False)
-    for axis, weights in zip((2, 1), (columns, rows), strict=True):
-        values = _filtered(values, axis, weights.astype(np.float32), call.param.border_mode)
+    for axis, weights in ((2, columns), (1, rows)):
+        values = _filtered(values, axis, weights, call.param.border_mode)
     return values
 
 
@@ -143,7 +162,7 @@ def _dct_shapes(call: Call) -> list[ShapeLike]:
 
 
 @functools.cache
-def _cosines(size: int) -> Float32:
+def cosines(size: int) -> Float32:
     """Orthonormal DCT-II matrix (size, size)."""
     row, column = np.arange(size)[:, None], np.arange(size)
     found = np.cos((2 * column + 1) * row * np.pi / (2 * size)) * np.sqrt(2 / size)
@@ -153,12 +172,12 @@ def _cosines(size: int) -> Float32:
 
 def _dct(call: Call, x: Array, *masks: Array) -> Array:
     n, c, h, w, size = _dct_blocks(call)
-    matrix = _cosines(size).astype(np.float64)
+    matrix = cosines(size).astype(np.float64)
     blocks = x.reshape(n, c, h, size, w, size).astype(np.float64)
     found = np.einsum("ui,ncyixj,vj->ncuvyx", matrix, blocks, matrix, optimize=True)
     channels = found.reshape(n, c * size * size, h, w).astype(np.float32)
     if masks:
-        channels = channels[:, _selected(c, size * size, *masks)]
+        channels = channels[:, selected(c, size * size, *masks)]
     dtype = call.output_types[0].dtype
     y: Array = quantize(channels, dtype) if dtype.is_quantized else channels
     if call.param.format == P.ConvolutionFormat.NCHW4:
@@ -166,7 +185,7 @@ def _dct(call: Call, x: Array, *masks: Array) -> Array:
     return y
 
 
-def _selected(c: int, each: int, offset: Array, value: Array) -> npt.NDArray[np.intp]:
+def selected(c: int, each: int, offset: Array, value: Array) -> npt.NDArray[np.intp]:
     """Coefficients that the masks choose, as channels of the whole transform."""
     bounds = offset.astype(np.intp)
     need(

@@ -255,7 +255,7 @@ def test_roi_backward(agrees: Any, mode: str) -> None:
         mode=P.ROIAlignV0Mode[mode], pooled_height=3, pooled_width=2, sample_height=2,
         sample_width=3, spatial_scale=0.75, offset=0.25,
     )  # fmt: skip
-    feeds: list[Array] = [dy, x, _REGIONS, random.integers(0, 6, dy.shape).astype(np.int32)]
+    feeds: list[Any] = [dy, x, _REGIONS, random.integers(0, 6, dy.shape).astype(np.int32)]
     agrees(_one("ROIAlignBackward", feeds, align), feeds, repeat=2)
     pool = P.ROIPooling(mode=P.ROIPoolingMode[mode], scale=0.75)
     feeds[3] = random.integers(-1, 12 * 13, dy.shape).astype(np.int32)

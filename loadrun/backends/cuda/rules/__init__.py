@@ -22,6 +22,7 @@ _MODULES = (
     "order",
     "image",
     "imagegrad",
+    "filters",
     "color",
     "roi",
     "recurrent",

@@ -22,7 +22,7 @@ from mgeserial.ops.resize import RESIZE, RESIZE3_D
 from mgeserial.ops.subpixel import Mode
 from mgeserial.ops.warp import REMAP, WARP_AFFINE, WARP_PERSPECTIVE, roles
 
-__all__ = ["BORDERS", "MAP", "PERSPECTIVE", "element", "nest"]
+__all__ = ["BORDERS", "MAP", "MIXED", "ONE", "PERSPECTIVE", "element", "nest", "resampled"]
 
 BORDERS = {
     P.WarpPerspectiveV1BorderMode.REPLICATE: 0,
@@ -31,9 +31,10 @@ BORDERS = {
     P.WarpPerspectiveV1BorderMode.WRAP: 3,
     P.WarpPerspectiveV1BorderMode.CONSTANT: 4,
 }
-_MIXED = ("acc", "part = part + v * wc;", "total = total + part * wr;")
+MIXED = ("acc", "part = part + v * wc;", "total = total + part * wr;")
 _CROSSED = ("acc", "total = total + (v * wr) * wc;", "")
 _FIXED = 2048
+ONE = Line(np.zeros((1, 1), np.intp), np.ones((1, 1), np.float32))  # an axis of one element
 _SMALL = frozenset({DTypeEnum.Uint8, DTypeEnum.Float32})
 
 
@@ -59,7 +60,7 @@ def nest(layout: Layout, shape: Shape) -> tuple[int, int, int]:
     )
 
 
-def _resample(
+def resampled(
     low: Lowering,
     node: Node,
     x: str,
@@ -73,6 +74,21 @@ def _resample(
     integer: bool = False,
     factor: float = 1.0,
 ) -> None:
+    """Add the mixing of two axes of an image by tables of elements and weights.
+
+    Args:
+        low: The lowering.
+        node: The operator it is part of.
+        x: Tensor (outer, h, middle, w, inner).
+        y: Tensor (outer, oh, middle, ow, inner).
+        sizes: outer, h, middle, w, inner, oh, ow.
+        rows: Elements and weights along the height.
+        columns: The same along the width.
+        code: Type of sums, and C code of a tap of a row and of a row.
+        result: C code of the element that is stored.
+        integer: Whether weights are integers.
+        factor: A number that the code may use.
+    """
     outer, h, middle, w, inner, oh, ow = sizes
     items = outer * oh * middle * ow * inner
     fields = {
@@ -111,9 +127,9 @@ def _area(size: tuple[int, int], out: tuple[int, int], byte: bool) -> dict[str, 
     (h, w), (oh, ow) = size, out
     shrink = h >= oh and w >= ow
     rows, columns = lines.area(oh, h, shrink=shrink), lines.area(ow, w, shrink=shrink)
-    code = _MIXED
+    code = MIXED
     if byte and not shrink:
-        trunc = ("acc", _MIXED[1], "total += (wr * (part >> 4)) >> 16;")
+        trunc = ("acc", MIXED[1], "total += (wr * (part >> 4)) >> 16;")
         return {
             "rows": _fixed(rows), "columns": _fixed(columns), "code": trunc, "integer": True,
             "result": "clamp64((total + 2) >> 2, 0, 255)",
@@ -140,9 +156,9 @@ def _fine(mode: Any, size: tuple[int, int], out: tuple[int, int], byte: bool) ->
         raise NotApplicable(f"interpolation {mode}")
     rows, columns = (lines.smooth(o, n, taps=taps) for o, n in zip(out, size, strict=True))
     if not byte:
-        return {"rows": rows, "columns": columns, "code": _MIXED, "result": "total"}
+        return {"rows": rows, "columns": columns, "code": MIXED, "result": "total"}
     return {
-        "rows": _fixed(rows), "columns": _fixed(columns), "code": _MIXED, "integer": True,
+        "rows": _fixed(rows), "columns": _fixed(columns), "code": MIXED, "integer": True,
         "result": "clamp64((total + (1 << 21)) >> 22, 0, 255)",
     }  # fmt: skip
 
@@ -166,12 +182,12 @@ def resize(low: Lowering, node: Node, call: Call) -> None:
         if mode not in makers:
             raise NotApplicable(f"interpolation {mode} in {layout.name}")
         rows, columns = (makers[mode](o, n) for o, n in zip(out, size, strict=True))
-        code = _CROSSED if mode == Mode.LINEAR else _MIXED
+        code = _CROSSED if mode == Mode.LINEAR else MIXED
         how = {"rows": rows, "columns": columns, "code": code, "result": element("total", dtype)}
     outer, middle, inner = nest(layout, shape)
     x = low.name(node.inputs[0])
     y = low.out(node.outputs[0])
-    _resample(low, node, x, y, (outer, size[0], middle, size[1], inner, *out), **how)
+    resampled(low, node, x, y, (outer, size[0], middle, size[1], inner, *out), **how)
 
 
 @lowers(RESIZE3_D)
@@ -180,7 +196,6 @@ def resize3d(low: Lowering, node: Node, call: Call) -> None:
     shape, wanted = low.shape(node.inputs[0]), low.shape(node.outputs[0])
     low.need_real(node.inputs[0])
     name = low.name(node.inputs[0])
-    one = Line(np.zeros((1, 1), np.intp), np.ones((1, 1), np.float32))
     current = list(shape)
     for axis in (4, 3, 2):
         line = lines.stretched(wanted[axis], shape[axis], align_corners=call.param.align_corners)
@@ -190,7 +205,7 @@ def resize3d(low: Lowering, node: Node, call: Call) -> None:
         last = axis == 2
         y = low.out(node.outputs[0]) if last else low.temp(tuple(current))
         result = element("total", call.dtype(0)) if last else "total"
-        _resample(low, node, name, y, sizes, one, line, _MIXED, result)
+        resampled(low, node, name, y, sizes, ONE, line, MIXED, result)
         name = y
 
 

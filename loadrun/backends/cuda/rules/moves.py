@@ -13,11 +13,12 @@ import numpy as np
 from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda.lower import Lowering, NotApplicable, lowers
 from loadrun.backends.cuda.plan import Array
-from loadrun.backends.cuda.rearranged import RAW, copied, gathered, view_of
+from loadrun.backends.cuda.rearranged import RAW, copied, gathered, rearranged, view_of
 from mgeserial.dtypes import DTypeEnum
 from mgeserial.errors import MgeError
 from mgeserial.ir.graph import Node, Value
 from mgeserial.ir.types import Call
+from mgeserial.ops.create import DIAG_BACKWARD
 from mgeserial.ops.registry import OpSpec, by_name
 
 _MOST = 1 << 31  # elements of a stand-in for views
@@ -193,3 +194,19 @@ def _data_inputs(low: Lowering, node: Node, call: Call) -> list[int]:
     if not set(data) <= allowed:
         raise NotApplicable("an index is computed at run time")
     return data
+
+
+@lowers(DIAG_BACKWARD)
+def diag_backward(low: Lowering, node: Node, call: Call) -> None:
+    """Any dtype: the diagonal of a gradient, or a gradient put on a diagonal."""
+    shape, diff = node.inputs
+    out = node.outputs[0]
+    low.shape(out)
+    low.shape(diff)
+    low.need_real(diff)
+    given = low.need_array(shape, "a shape")
+
+    def make(array: Array) -> Array:
+        return _try_reference(call, [given, array])[0]
+
+    rearranged(low, node, low.name(diff), make, low.out(out))
