@@ -284,7 +284,7 @@ class DirectConv:
             and own * threads <= 1.1 * row_tiles
         ):
             order = "own"
-        elif stream and shareable and used <= 0.65 * t.l2:
+        elif stream and shareable and used <= (0.85 if threads == 1 else 0.65) * t.l2:
             order = "panels"
         if self.way.order and not by_rows:
             order = self.way.order
