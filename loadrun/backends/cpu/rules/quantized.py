@@ -37,7 +37,13 @@ from mgeserial.ops.pooling import POOLING
 from mgeserial.ops.typecvt import TYPE_CVT
 
 _LIMIT = 1 << 24
-_BYTES = {DTypeEnum.QuantizedS8: (-128, 127), DTypeEnum.Quantized8Asymm: (0, 255)}
+# Codes of four bits are kept one in a byte.
+_BYTES = {
+    DTypeEnum.QuantizedS8: (-128, 127),
+    DTypeEnum.Quantized8Asymm: (0, 255),
+    DTypeEnum.QuantizedS4: (-8, 7),
+    DTypeEnum.Quantized4Asymm: (0, 15),
+}
 _WORD = DTypeEnum.QuantizedS32
 
 
@@ -129,7 +135,7 @@ def _bounded(weights: Array, bias: Array | None, dtype: DType) -> float:
 
 @lowers(CONVOLUTION, CONV_BIAS_FORWARD)
 def convolution(low: Lowering, node: Node, call: Call) -> None:
-    """QuantizedS8 and Quantized8Asymm, constant filter and bias, sums below 2**24, any layout."""
+    """Quantised codes of 8 and 4 bits, constant filter and bias, sums below 2**24, any layout."""
     src, flt, *more = node.inputs
     a, b, target = _type(low, src), _type(low, flt), _type(low, node.outputs[0])
     _range(a)
