@@ -90,8 +90,11 @@ def _stack(call: Call, x: int, hx: int, flat: int) -> Stack:
 
 
 def stack_of(call: Call) -> Stack:
-    """The stack of layers of RNNForward or LSTMForward."""
-    return _stack(call, 0, 1, 3 if call.op.name.startswith("LSTM") else 2)
+    """The stack of layers of RNNForward or LSTMForward, or of one of their gradients."""
+    lstm = call.op.name.startswith("LSTM")
+    if call.op.name.endswith("Backward"):
+        return _stack(call, 0, 2, 7 if lstm else 5)
+    return _stack(call, 0, 1, 3 if lstm else 2)
 
 
 def _cell(call: Call) -> Cell:
@@ -150,7 +153,7 @@ def _check_output(call: Call, stack: Stack) -> None:
 
 
 def _rnn_backward_shapes(call: Call) -> list[ShapeLike]:
-    stack = _stack(call, 0, 2, 5)
+    stack = stack_of(call)
     _check_output(call, stack)
     _like(call, 3, 1)
     _like(call, 4, 2)
@@ -158,7 +161,7 @@ def _rnn_backward_shapes(call: Call) -> list[ShapeLike]:
 
 
 def _rnn_backward(call: Call, *arrays: Array) -> list[Array]:
-    stack = _stack(call, 0, 2, 5)
+    stack = stack_of(call)
     x, _y, hx, dy, dhy, flat = (to_real(a, call.dtype(i)) for i, a in enumerate(arrays[:6]))
     grads = stack.gradient(
         stack.run(x, hx, hx, flat.reshape(-1)), dy, dhy, np.zeros_like(dhy), flat.reshape(-1)
@@ -168,7 +171,7 @@ def _rnn_backward(call: Call, *arrays: Array) -> list[Array]:
 
 
 def _lstm_backward_shapes(call: Call) -> list[ShapeLike]:
-    stack = _stack(call, 0, 2, 7)
+    stack = stack_of(call)
     _check_output(call, stack)
     for index, other in ((3, 2), (4, 1), (5, 2), (6, 2)):
         _like(call, index, other)
@@ -176,7 +179,7 @@ def _lstm_backward_shapes(call: Call) -> list[ShapeLike]:
 
 
 def _lstm_backward(call: Call, *arrays: Array) -> list[Array]:
-    stack = _stack(call, 0, 2, 7)
+    stack = stack_of(call)
     real = [to_real(a, call.dtype(i)) for i, a in enumerate(arrays[:8])]
     x, _y, hx, cx, dy, dhy, dcy, flat = real
     grads = stack.gradient(stack.run(x, hx, cx, flat.reshape(-1)), dy, dhy, dcy, flat.reshape(-1))

@@ -33,6 +33,7 @@ _MODULES = (
     "neighbours",
     "linear",
     "attention",
+    "recurrentgrad",
 )
 
 

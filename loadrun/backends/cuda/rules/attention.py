@@ -15,9 +15,9 @@ import numpy as np
 from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda.elements import narrowed
 from loadrun.backends.cuda.expr import ACC, Builder, Expr, Ref, c_type
+from loadrun.backends.cuda.flat import Piece, column_sums, joined, part, sums
 from loadrun.backends.cuda.linked import fill
 from loadrun.backends.cuda.lower import Lowering, NotApplicable, lowers
-from loadrun.backends.cuda.rearranged import RAW
 from loadrun.backends.cuda.rules.matrix import product
 from loadrun.backends.cuda.rules.random import UNIFORM, Stream
 from mgeserial.ir.graph import Node, Value
@@ -67,13 +67,7 @@ class _Work:
 
     def slice(self, begin: int, count: int) -> str:
         """A part of the flat weights as a tensor of its own."""
-        low, value = self.low, self.node.inputs[self.first + 3]
-        array = low.array(value)
-        if array is not None:
-            part = np.asarray(array).reshape(-1)[begin : begin + count]
-            return low.constant(np.ascontiguousarray(part), low.dtype(value))
-        flat = low.name(value)
-        return self.spread(nd.Access(flat, (1,), begin), (count,), low.tensors[flat])
+        return part(self.low, self.node, self.node.inputs[self.first + 3], begin, count)
 
     def places(self) -> tuple[list[int], list[int]]:
         """Where the four matrices and the four biases begin in the flat weights."""
@@ -95,10 +89,10 @@ class _Work:
         return self.slice(self.places()[1][which], self.sizes.maps[which].biases)
 
     # -- steps
-    def spread(self, access: nd.Access, shape: Shape, info: nd.TensorInfo | None = None) -> str:
-        """A copy of what an access reads; float32, or of the type of `info`."""
+    def spread(self, access: nd.Access, shape: Shape) -> str:
+        """A float32 copy of what an access reads."""
         low = self.low
-        out = low.temp(shape) if info is None else low.temp(shape, info.dtype, info.ctype)
+        out = low.temp(shape)
         expr = Expr((), ("i", 0))
         low.add(nd.Pointwise(low.label(self.node), (out,), (access,), expr))
         return out
@@ -343,7 +337,7 @@ def multi_head_attention_backward(low: Lowering, node: Node, call: Call) -> None
     back = work.spread(work.plain(low.name(node.inputs[0]), out), out)
     if kept is not None:
         back = work.drop(back, out, kept, sizes.mask_parts[0], call.param.out_prob)
-    pieces: list[tuple[int, str, int]] = []
+    pieces: list[Piece] = []
     d_heads = _to_heads(work, parts, back, pieces)
     depth, value = sizes.depth(0), sizes.depth(2)
     d_used = work.product(
@@ -371,37 +365,12 @@ def multi_head_attention_backward(low: Lowering, node: Node, call: Call) -> None
     )
     for which, d_part in enumerate(d_parts):
         _to_input(work, which, d_part, pieces)
-    _join(work, pieces)
+    joined(low, node, node.outputs[3], pieces)
     for unused in node.outputs[4:]:
         low.keep(unused, np.empty(0, low.dtype(unused).storage))
 
 
-def _column_sums(work: _Work, x: str, rows: int, columns: int) -> str:
-    """Sums of a matrix along its rows, (columns,)."""
-    return _sums(work, x, (columns,), rows, (0, 1), columns)
-
-
-def _sums(
-    work: _Work, x: str, shape: Shape, count: int, strides: tuple[int, int], step: int
-) -> str:
-    """Sums of `count` elements at distance `step`, for a shape of one or two dimensions."""
-    out = work.low.temp(shape)
-    d1 = shape[0] if len(shape) > 1 else 1
-    params: list[nd.Param] = [
-        nd.In(x), nd.Out(out), math.prod(shape), count, d1, shape[-1], 0, *strides, 1, count, 0, 0,
-        step, 0, 0.0, 0,
-    ]  # fmt: skip
-    work.low.kernel(
-        work.node, "reduce", params, math.prod(shape), stem="reduce_sum", XT="f32", YT="f32",
-        LANES=1, SCALARS=", int zero, float scale, int shift", ACC="f64", START="0",
-        STEP="acc + v", VALUE="(f64)e", RESULT="(float)(acc)",
-    )  # fmt: skip
-    return out
-
-
-def _gradients(
-    work: _Work, which: int, x: str, diff: str, rows: int, pieces: list[tuple[int, str, int]]
-) -> None:
+def _gradients(work: _Work, which: int, x: str, diff: str, rows: int, pieces: list[Piece]) -> None:
     """Gradients of the weights of y = x W + b, for x (rows, depth) and the gradient of y."""
     one, low = work.sizes.maps[which], work.low
     matrices, biases = work.places()
@@ -410,10 +379,10 @@ def _gradients(
     product(low, low.label(work.node), (x, diff), by_weight, size, _SUMS, turned=(True, False))
     pieces.append((matrices[which], by_weight, one.weights))
     if one.bias:
-        pieces.append((biases[which], _column_sums(work, diff, rows, one.size), one.size))
+        pieces.append((biases[which], column_sums(low, work.node, diff, rows, one.size), one.size))
 
 
-def _to_heads(work: _Work, parts: _Parts, back: str, pieces: list[tuple[int, str, int]]) -> str:
+def _to_heads(work: _Work, parts: _Parts, back: str, pieces: list[Piece]) -> str:
     """The gradient of the heads (n, heads, sq, depth) of that of the output."""
     low, sizes = work.low, work.sizes
     n, heads, s, depth = sizes.batch, sizes.heads, sizes.queries, sizes.depth(2)
@@ -434,7 +403,7 @@ def _to_heads(work: _Work, parts: _Parts, back: str, pieces: list[tuple[int, str
     return out
 
 
-def _to_input(work: _Work, which: int, d_part: str, pieces: list[tuple[int, str, int]]) -> None:
+def _to_input(work: _Work, which: int, d_part: str, pieces: list[Piece]) -> None:
     """The gradient of q, k or v of that of its heads, and those of its projection."""
     low, node, sizes = work.low, work.node, work.sizes
     n, heads, s, depth = work.heads_shape(which)
@@ -450,27 +419,8 @@ def _to_input(work: _Work, which: int, d_part: str, pieces: list[tuple[int, str,
             turned=(False, True),
         )  # fmt: skip
     else:
-        found = _sums(work, d_part, (n, s * depth), heads, (heads * s * depth, 1), s * depth)
+        found = sums(low, node, d_part, (n, s * depth), heads, (heads * s * depth, 1), s * depth)
     if which == 0 and sizes.reslink:
         diff = work.plain(low.name(node.inputs[0]), shape)
         found = work.pointwise("({0} + {1})", shape, work.plain(found, shape), diff)
     work.store(found, shape, value)
-
-
-def _join(work: _Work, pieces: list[tuple[int, str, int]]) -> None:
-    """The flat gradient of all weights."""
-    low, node = work.low, work.node
-    value = node.outputs[3]
-    dtype = low.dtype(value)
-    if not pieces:
-        low.keep(value, np.empty(low.dims(value), dtype.storage))
-        return
-    y = low.out(value)
-    for at, name, count in pieces:
-        b = Builder()
-        result = b.done(narrowed(b, ("i", 0), dtype))
-        piece = low.temp((count,), dtype.storage.name, c_type(dtype))
-        access = (nd.Access(name, (1,)),)
-        low.add(nd.Pointwise(low.label(node), (piece,), access, result))
-        params: list[nd.Param] = [nd.In(piece), nd.Out(y), count, count, count, at]
-        low.kernel(node, "copy2d", params, count, stem="join", T=RAW[dtype.storage.itemsize])

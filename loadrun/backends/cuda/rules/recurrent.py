@@ -9,6 +9,7 @@ import numpy as np
 
 from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda.expr import ACC, Builder, Expr
+from loadrun.backends.cuda.linked import fill
 from loadrun.backends.cuda.lower import Lowering, NotApplicable, lowers
 from loadrun.backends.cuda.rules.matrix import product
 from mgeserial import params as P
@@ -24,6 +25,8 @@ from mgeserial.ops.recurrent import (
     RNN_FORWARD,
     stack_of,
 )
+
+__all__ = ["need_float32", "state", "total"]
 
 _LSTM = """const float *at = pre + (i64)b * 4 * hidden + k;
   float in = sigmoid(at[0]), forget = sigmoid(at[hidden]);
@@ -48,7 +51,7 @@ def _body(call: Call, lstm: bool, *, gates: bool = False) -> str:
     return f"float h = {_NONLINE[mode]}, cell = c[i];"
 
 
-def _sum(count: int) -> Expr:
+def total(count: int) -> Expr:
     """The accumulator plus all extras, in order."""
     b = Builder()
     total = ACC
@@ -57,7 +60,8 @@ def _sum(count: int) -> Expr:
     return b.done(total)
 
 
-def _need_float32(low: Lowering, node: Node) -> None:
+def need_float32(low: Lowering, node: Node) -> None:
+    """Raise NotApplicable for other inputs."""
     for value in node.inputs:
         low.shape(value)
         if low.dtype(value) != FLOAT32:
@@ -67,7 +71,7 @@ def _need_float32(low: Lowering, node: Node) -> None:
 @lowers(RNN_CELL_FORWARD, LSTM_CELL_FORWARD)
 def cell(low: Lowering, node: Node, call: Call) -> None:
     """Single cells."""
-    _need_float32(low, node)
+    need_float32(low, node)
     lstm = node.op.name.startswith("LSTM")
     x, wih, bih, h, whh, bhh = (low.name(v) for v in node.inputs[:6])
     (batch, depth), (_, hidden) = low.shape(node.inputs[0]), low.shape(node.inputs[3])
@@ -75,9 +79,9 @@ def cell(low: Lowering, node: Node, call: Call) -> None:
     body = _body(call, lstm, gates=True)
     fed, pre = low.temp((batch, rows)), low.temp((batch, rows))
     bias = (nd.Access(bih, (0, 1)),)
-    product(low, low.label(node), (x, wih), fed, (batch, depth, rows), _sum(1), bias)
+    product(low, low.label(node), (x, wih), fed, (batch, depth, rows), total(1), bias)
     more = (nd.Access(fed, (rows, 1)), nd.Access(bhh, (0, 1)))
-    product(low, low.label(node), (h, whh), pre, (batch, hidden, rows), _sum(2), more)
+    product(low, low.label(node), (h, whh), pre, (batch, hidden, rows), total(2), more)
     # Outputs that the cell does not have, or nobody asks for, go to scratch.
     outs = [low.out(v) for v in node.outputs]
     spare = low.temp((batch, hidden))
@@ -133,10 +137,8 @@ class _Layers:
 @lowers(RNN_FORWARD, LSTM_FORWARD)
 def layers(low: Lowering, node: Node, call: Call) -> None:
     """Stacks of layers, forwards and backwards in time, constant weights."""
-    _need_float32(low, node)
+    need_float32(low, node)
     lstm = node.op.name.startswith("LSTM")
-    if any(v.users or v in low.graph.outputs for v in node.outputs[3 if lstm else 2 :]):
-        raise NotApplicable("its reserve is used")
     flat = low.need_array(node.inputs[3 if lstm else 2], "the weights")
     stack = stack_of(call)
     steps, batch, depth = low.shape(node.inputs[0])
@@ -149,6 +151,10 @@ def layers(low: Lowering, node: Node, call: Call) -> None:
     y, hy = low.out(node.outputs[0]), low.out(node.outputs[1])
     states = low.shape(node.inputs[1])
     cy = low.out(node.outputs[2]) if lstm else low.temp(states)
+    for reserve in node.outputs[3 if lstm else 2 :]:
+        if reserve.users or reserve in low.graph.outputs:
+            # Its contents are the operator's own affair; gradients compute it again.
+            fill(low, node, low.out(reserve), math.prod(low.shape(reserve)), 0)
     plan = _Layers(stack, body, steps, batch, hx, cx, hy, cy, low.temp((1,)))
     width = stack.directions * stack.hidden
     for layer in range(stack.layers):
@@ -184,15 +190,15 @@ def _direction(
     hh = low.constant(np.ascontiguousarray(weights.hh))
     product(
         low, low.label(node), (whole, ih), fed, (plan.steps * batch, depth, rows),
-        _sum(len(extras)), extras,
+        total(len(extras)), extras,
     )  # fmt: skip
-    h, c = (_state(low, node, n, k, plan.size) for n in (plan.hx, plan.cx))
+    h, c = (state(low, node, n, k, plan.size) for n in (plan.hx, plan.cx))
     width = plan.stack.directions * hidden
     for t in range(plan.steps):
         at = plan.steps - 1 - t if direction else t
         pre, h_new, c_new = (low.temp((batch, n)) for n in (rows, hidden, hidden))
         step = (nd.Access(fed, (rows, 1), at * batch * rows),)
-        product(low, low.label(node), (h, hh), pre, (batch, hidden, rows), _sum(1), step)
+        product(low, low.label(node), (h, hh), pre, (batch, hidden, rows), total(1), step)
         writes = (h_new, c_new, to, plan.hy, plan.cy, plan.gates)
         _step(
             low, node, plan.body, (pre, c), writes, plan.size,
@@ -202,7 +208,7 @@ def _direction(
         h, c = h_new, c_new
 
 
-def _state(low: Lowering, node: Node, name: str, k: int, size: tuple[int, int]) -> str:
+def state(low: Lowering, node: Node, name: str, k: int, size: tuple[int, int]) -> str:
     """State k of (layers * directions, b, h) as a tensor of its own."""
     out = low.temp(size)
     access = nd.Access(name, (size[1], 1), k * math.prod(size))
