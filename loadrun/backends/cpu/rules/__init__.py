@@ -24,6 +24,7 @@ _LATER = (
     "moments",
     "product",
     "deform",
+    "attention",
     "typed",
     "reduce",
     "control",
