@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadrun.backends.cuda import nodes as nd
-from loadrun.backends.cuda.expr import Builder
+from loadrun.backends.cuda.expr import Builder, register_of
 from loadrun.backends.cuda.plan import Array
 from mgeserial.errors import MgeError
 from mgeserial.ir.graph import Node, Value
@@ -27,6 +27,7 @@ __all__ = ["apply", "cut", "cuts", "only_live"]
 
 _ELEMENTWISE = frozenset({"Elemwise", "ElemwiseMultiType", "TypeCvt", "PowC", "Where", "AffineInt"})
 _VIEWS = frozenset({"Dimshuffle", "AxisAddRemove", "Identity", "Copy", "MarkDynamicVar"})
+_ROWS = frozenset({"Reduce", "Concat", "Softmax", "Argmax", "Argmin", "Cumsum"})  # along others
 _TAKES = frozenset({"IndexingMultiAxisVec"})
 _PUTS = frozenset({"IndexingSetMultiAxisVec", "IndexingIncrMultiAxisVec"})
 
@@ -49,15 +50,18 @@ def cuts(low: Lowering, values: Sequence[Value]) -> list[tuple[int, int, str]]:
 
 
 def only_live(
-    low: Lowering, node: Node, name: str, shape: Shape, axis: int, count: str, other: int
+    low: Lowering, node: Node, name: str, shape: Shape, axis: int, count: str, other: float
 ) -> str:
-    """A copy of an integer tensor with `other` for all elements behind a count along an axis."""
+    """A copy of a tensor with `other` for all elements behind a count along an axis."""
     info = low.tensors[name]
     out = low.temp(shape, info.dtype, info.ctype)
     places = low.constant(np.arange(shape[axis], dtype=np.int32))
     along = tuple(int(k == axis) for k in range(len(shape)))
     b = Builder()
-    result = b.op("int", "({1} < {2} ? {0} : {3})", *(("i", k) for k in range(3)), b.scalar(other))
+    real = register_of(info.ctype) == "float"
+    fill = b.scalar(float(other) if real else int(other))
+    slots = (("i", 0), ("i", 1), ("i", 2))
+    result = b.op("float" if real else "int", "({1} < {2} ? {0} : {3})", *slots, fill)
     accesses = (
         nd.Access(name, nd.contiguous(shape)),
         nd.Access(places, along),
@@ -159,6 +163,10 @@ def _fits(low: Lowering, node: Node, bound: Bound, outputs: Sequence[Bound | Non
     name, first = node.op.name, outputs[0]
     if name in _VIEWS:
         return len(outputs) == 1 and first is not None
+    if name in _ROWS:
+        along = int(node.params[0].axis) % len(bound.shape)
+        rows = all(v in low.bounds for v in node.inputs) and first is not None
+        return len(outputs) == 1 and rows and along != bound.axis
     if name in _ELEMENTWISE:
         return len(outputs) == 1 and first is not None and _aligned(low, node, first)
     index = node.inputs[1:] if name in _TAKES else node.inputs[2:]

@@ -10,7 +10,7 @@ import math
 
 from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda.lower import Lowering
-from mgeserial.ir.graph import Node, Value
+from mgeserial.ir.graph import Node
 
 __all__ = ["fill", "link", "name_of", "verify"]
 
@@ -54,18 +54,17 @@ def link(
     return outs
 
 
-def verify(low: Lowering, node: Node, value: Value, test: str, message: str) -> None:
+def verify(low: Lowering, node: Node, x: str, test: str, message: str) -> None:
     """Note an error in the run when an element of a tensor does not pass a test.
 
     Args:
         low: The walk.
         node: The operator.
-        value: What is looked at.
+        x: The tensor that is looked at.
         test: C code of an element `v`.
         message: What the error says behind the operator's name.
     """
-    items = math.prod(low.shape(value))
-    x = low.name(value)
+    items = math.prod(low.tensors[x].shape)
     params: tuple[nd.Param, ...] = (nd.In(x), nd.Check(f"{name_of(node)}: {message}"), items)
     fields = (("XT", low.tensors[x].ctype), ("TEST", test))
     low.add(nd.Custom(low.label(node), (), "verify", fields, params, items, stem="verify"))

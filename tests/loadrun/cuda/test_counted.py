@@ -164,9 +164,62 @@ def test_reference_code_sees_what_was_counted_only(agrees: Any) -> None:
     b = GraphBuilder()
     x = b.input("x", (30,))
     values, _ = _taken(b, x, x, mode=P.CondTakeMode.GT, val=0.0)
-    total = b.apply("Reduce", [values], params=(P.Reduce(mode=P.ReduceMode.SUM, axis=0),))[0]
-    b.output(total, "total")
+    b.output(b.apply("Padding", [values], params=(P.Padding(front_offset_dim0=2),))[0], "padded")
     b.output(values, "first")
     b.output(values, "second")
     data = np.random.default_rng(7).standard_normal(30).astype(np.float32)
-    agrees(b.graph(), [data], host=("Reduce",))
+    agrees(b.graph(), [data], host=("Padding",))
+
+
+_REDUCTIONS = [
+    m for m in P.ReduceMode if m.name in ("SUM", "SUM_SQR", "PRODUCT", "MIN_", "MAX_", "MEAN")
+]
+
+
+@pytest.mark.parametrize("mode", _REDUCTIONS)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_counted_rows_are_reduced(agrees: Any, mode: Any, axis: int) -> None:
+    b = GraphBuilder()
+    x, scores = b.input("x", (30, 4)), b.input("scores", (30,))
+    _, places = _taken(b, scores, scores, mode=P.CondTakeMode.GT, val=0.5)
+    rows = b.apply("IndexingMultiAxisVec", [x, places], params=_vectors(0))[0]
+    param = P.Reduce(mode=mode, axis=axis)
+    b.output(b.apply("Reduce", [b.mul(rows, 1.5)], params=(param,))[0], "y")
+    random = np.random.default_rng(8)
+    data = random.standard_normal((30, 4)).astype(np.float32)
+    agrees(b.graph(), [data, random.random(30).astype(np.float32)], repeat=3)
+    if mode.name in ("SUM", "MEAN", "PRODUCT") or axis == 1:
+        agrees(b.graph(), [data, np.zeros(30, np.float32)])
+
+
+@pytest.mark.usefixtures("device")
+def test_largest_of_no_rows_is_an_error() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (30,))
+    values, _ = _taken(b, x, x, mode=P.CondTakeMode.GT, val=0.0)
+    reduce = P.Reduce(mode=P.ReduceMode.MAX_, axis=0)
+    b.output(b.apply("Reduce", [values], params=(reduce,))[0], "y")
+    with Session(b.graph(), "cuda") as session:
+        with pytest.raises(ExecutionError, match="along an empty axis"):
+            session.run([np.zeros(30, np.float32)])
+        session.run([np.ones(30, np.float32)])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_counted_rows_are_joined(agrees: Any, axis: int) -> None:
+    b = GraphBuilder()
+    x, scores = b.input("x", (30, 4)), b.input("scores", (30,))
+    parts = []
+    for limit in (0.3, 0.7):
+        _, places = _taken(b, scores, scores, mode=P.CondTakeMode.GT, val=limit)
+        rows = b.apply("IndexingMultiAxisVec", [x, places], params=_vectors(0))[0]
+        turned = b.apply("Dimshuffle", [rows], params=(P.Dimshuffle(pattern=(1, 0)),))[0]
+        parts.append(rows if axis == 0 else turned)
+    still = b.param(np.arange(8, dtype=np.float32).reshape((2, 4) if axis == 0 else (4, 2)))
+    joined = b.apply("Concat", [parts[0], still, parts[1]], params=(P.Axis(axis=axis),))[0]
+    doubled = b.apply("Concat", [joined, joined], params=(P.Axis(axis=1 - axis),))[0]
+    b.output(b.mul(doubled, 2.0), "y")
+    random = np.random.default_rng(9)
+    data = random.standard_normal((30, 4)).astype(np.float32)
+    for factor in (1.0, 0.5, 0.0):
+        agrees(b.graph(), [data, (random.random(30) * factor).astype(np.float32)])

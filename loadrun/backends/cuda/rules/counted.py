@@ -8,19 +8,23 @@ from typing import Any
 import numpy as np
 
 from loadrun.backends.cuda import nodes as nd
-from loadrun.backends.cuda.expr import Builder, Expr
-from loadrun.backends.cuda.linked import name_of
+from loadrun.backends.cuda.bounded import only_live
+from loadrun.backends.cuda.elements import narrowed
+from loadrun.backends.cuda.expr import Builder, Expr, Ref
+from loadrun.backends.cuda.linked import name_of, verify
 from loadrun.backends.cuda.lower import Bound, Lowering, NotApplicable, lowers
 from loadrun.backends.cuda.rearranged import RAW
+from loadrun.backends.cuda.rules.reduce import reduce
 from mgeserial import params as P
 from mgeserial.dtypes import DType, DTypeEnum
 from mgeserial.errors import MgeError
 from mgeserial.ir.graph import Node, Value
-from mgeserial.ir.types import Call
+from mgeserial.ir.types import Call, TensorType
 from mgeserial.ops.indexdesc import read
 from mgeserial.ops.indexing import SUBTENSOR
 from mgeserial.ops.numerics import narrow, truncate, widen
-from mgeserial.ops.shape import BROADCAST, GET_VAR_SHAPE
+from mgeserial.ops.reduce import REDUCE
+from mgeserial.ops.shape import BROADCAST, CONCAT, GET_VAR_SHAPE
 from mgeserial.ops.sorting import COND_TAKE, NON_ZERO
 
 _M = P.CondTakeMode
@@ -223,3 +227,96 @@ def broadcast(low: Lowering, node: Node, call: Call) -> None:
     y = low.counted(node.outputs[0], Bound((room,), 0, bound.count))
     access = (nd.Access(name, (0,)),)
     low.add(nd.Pointwise(low.label(node), (y,), access, _IDENTITY))
+
+
+_REDUCE = P.ReduceMode
+_NEUTRAL: dict[Any, tuple[float, int]] = {
+    _REDUCE.SUM: (0.0, 0),
+    _REDUCE.SUM_SQR: (0.0, 0),
+    _REDUCE.MEAN: (0.0, 0),
+    _REDUCE.PRODUCT: (1.0, 1),
+    _REDUCE.MAX_: (-math.inf, -(1 << 31)),
+    _REDUCE.MIN_: (math.inf, (1 << 31) - 1),
+}
+
+
+@lowers(REDUCE)
+def reduce_counted(low: Lowering, node: Node, call: Call) -> None:
+    """Along the length that the run counts; what lies behind the count changes nothing."""
+    x, out = node.inputs[0], node.outputs[0]
+    bound = low.bounds.get(x)
+    if bound is None or len(node.inputs) != 1:
+        raise NotApplicable("a shape is known only at run time")
+    dtype, target, mode = call.dtype(0), call.output_types[0].dtype, call.param.mode
+    mean = mode is _REDUCE.MEAN
+    if mode not in _NEUTRAL or dtype.is_quantized or (mean and not target.is_float):
+        raise NotApplicable(f"mode {mode} of {dtype.name} along a length that the run counts")
+    if int(call.param.axis) % len(bound.shape) != bound.axis:
+        raise NotApplicable("a shape is known only at run time")
+    if mode in (_REDUCE.MAX_, _REDUCE.MIN_):
+        verify(low, node, bound.count, "v > 0", "no least or greatest element along an empty axis")
+    neutral = _NEUTRAL[mode][0 if dtype.is_float else 1]
+    name = only_live(low, node, low.name(x), bound.shape, bound.axis, bound.count, neutral)
+    types = (TensorType(dtype, bound.shape),)
+    whole = low.name(x)
+    low.same(x, name)
+    low.loose = True
+    try:
+        reduce(low, node, call.replace(inputs=types))
+    finally:
+        low.loose = False
+        low.same(x, whole)
+    if mean:
+        b = Builder()
+        room = b.scalar(float(bound.shape[bound.axis]))
+        scaled = b.op("float", "({0} * ({2} / (float)max({1}, 1)))", ("i", 0), ("i", 1), room)
+        given = low.name(out)
+        shape = low.shape(out)
+        accesses = (
+            nd.Access(given, nd.contiguous(shape)), nd.Access(bound.count, (0,) * len(shape))
+        )  # fmt: skip
+        result = b.done(narrowed(b, scaled, target))
+        low.add(nd.Pointwise(low.label(node), (low.out(out),), accesses, result))
+
+
+@lowers(CONCAT)
+def concat_counted(low: Lowering, node: Node, call: Call) -> None:
+    """Values joined along lengths that the run counts."""
+    out = node.outputs[0]
+    bounds = [low.bounds.get(v) for v in node.inputs]
+    given = [b for b in bounds if b is not None]
+    if not given or len(node.inputs) > 8 or call.dtype(0).kind is DTypeEnum.Complex64:
+        raise NotApplicable("a shape is known only at run time")
+    shapes = [
+        low.shape(v) if b is None else b.shape for v, b in zip(node.inputs, bounds, strict=True)
+    ]
+    axis = int(call.param.axis) % len(shapes[0])
+    if any(b.axis != axis for b in given):
+        raise NotApplicable("lengths that the run counts along another axis")
+    raw = RAW[call.dtype(0).storage.itemsize]
+    first = shapes[0]
+    inner = math.prod(first[axis + 1 :])
+    sources, pick = "", ""
+    params: list[nd.Param] = []
+    counts = []
+    for k, (value, bound, shape) in enumerate(zip(node.inputs, bounds, shapes, strict=True)):
+        length = low.constant(np.array([shape[axis]], np.int32)) if bound is None else bound.count
+        counts.append(length)
+        sources += f"const {raw} *__restrict__ x{k}, const int *__restrict__ c{k}, int n{k}, "
+        params += [nd.In(low.name(value)), nd.In(length), shape[axis]]
+        step = f"if (j >= 0 && j < *c{k}) found = x{k}[(a * n{k} + j) * inner + e];"
+        pick += f"{step}\n  j -= *c{k};\n  "
+    total = low.temp((1,), "int32", "i32")
+    b = Builder()
+    so_far: Ref = ("i", 0)
+    for k in range(1, len(counts)):
+        so_far = b.op("int", "({0} + {1})", so_far, ("i", k))
+    accesses = tuple(nd.Access(n, (0,)) for n in counts)
+    low.add(nd.Pointwise(low.label(node), (total,), accesses, b.done(so_far)))
+    room = sum(s[axis] for s in shapes)
+    wide = (*first[:axis], room, *first[axis + 1 :])
+    items = math.prod(wide)
+    y = low.counted(out, Bound(wide, axis, total))
+    params += [nd.Out(y), items, room, inner]
+    fields: dict[str, Any] = {"SOURCES": sources, "T": raw, "PICK": pick}
+    low.kernel(node, "join", params, items, **fields)

@@ -71,7 +71,8 @@ def _checked_divisor(low: Lowering, node: Node, mode: P.ElemwiseMode, code: str)
         return code
     for value in (*node.inputs, *node.outputs):
         low.shape(value)
-    verify(low, node, node.inputs[1], "v != 0", f"{mode.name} of integers divides by zero")
+    name = low.name(node.inputs[1])
+    verify(low, node, name, "v != 0", f"{mode.name} of integers divides by zero")
     return f"({{1}} ? {code} : 0)"
 
 

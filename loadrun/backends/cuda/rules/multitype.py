@@ -81,7 +81,8 @@ def _check_shifts(low: Lowering, node: Node, mode: P.ElemwiseMultiTypeMode) -> N
     if counts is None or not 0 <= int(np.min(counts)) <= int(np.max(counts)) < 64:
         for value in (*node.inputs, *node.outputs):
             low.shape(value)
-        verify(low, node, node.inputs[at], "v >= 0 && v < 64", "shift counts must be 0 to 63")
+        name = low.name(node.inputs[at])
+        verify(low, node, name, "v >= 0 && v < 64", "shift counts must be 0 to 63")
 
 
 @lowers(ELEMWISE_MULTI_TYPE)
