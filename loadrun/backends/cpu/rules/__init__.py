@@ -25,12 +25,14 @@ _LATER = (
     "product",
     "deform",
     "attention",
+    "windows",
     "typed",
     "reduce",
     "control",
     "color",
     "fill",
     "whole",
+    "composed",
 )
 
 

@@ -57,6 +57,7 @@ def spaced(low: Lowering, name: str, channels: Shape, sizes: Shape, sides: Sides
         exists = (at >= 0) & (at % gap == 0) & (at // gap < n)
         tables.append(np.where(exists, at // gap * s, NONE))
     out = low.temp((*channels, *sides.length))
+    low.dtypes[out] = low.dtype_name(name)
     add_move(low, low.unique("pad"), name, out, Moves(tuple(tables)))
     return out
 
@@ -66,6 +67,7 @@ def view(low: Lowering, name: str, dims: Shape, strides: Sequence[int], offset: 
     if tuple(strides) == contiguous(dims) and offset == 0:
         return name
     out = low.temp(dims)
+    low.dtypes[out] = low.dtype_name(name)
     low.add(nd.View(low.unique("view"), (name,), (out,), tuple(strides), offset))
     return out
 
