@@ -17,6 +17,7 @@ from loadrun.backends.cpu.draft import Options
 from loadrun.backends.cpu.plan import Step
 from loadrun.backends.cpu.planner import make_plan
 from loadrun.backends.cpu.program import Program
+from loadrun.backends.cpu.search import Bench
 from loadrun.backends.cpu.target import detect
 from loadrun.backends.cpu.trials import Trial
 from loadrun.backends.cpu.tuning import plan_for
@@ -88,7 +89,7 @@ def scripted(monkeypatch):
             return self.whole
 
     script = Script()
-    monkeypatch.setattr(tuning._Tuning, "program", lambda _, plan: Fake(plan))
+    monkeypatch.setattr(Bench, "program", lambda _, plan: Fake(plan))
     monkeypatch.setattr(trials, "compare", script.compare)
     monkeypatch.setattr(trials, "compare_whole", script.compare_whole)
     return script
