@@ -10,7 +10,7 @@ from loadrun.backends.cpu.kernels import deform as kernels
 from loadrun.backends.cpu.kernels.deform import Comparing, Moved
 from loadrun.backends.cpu.lower import Lowering, NotApplicable, lowers
 from loadrun.backends.cpu.rules.index import need_positions
-from loadrun.backends.cpu.rules.product import filter_of, multiply, repeated
+from loadrun.backends.cpu.rules.product import filter_of, multiply, need_room, repeated
 from mgeserial.ir.graph import Node
 from mgeserial.ir.types import Call
 from mgeserial.ops.correlation import CORRELATION_FORWARD, correlation_of
@@ -39,7 +39,7 @@ def deformable(low: Lowering, node: Node, call: Call) -> None:
     weights = filter_of(low, node.inputs[1], g, adjoint=False)
     k, pixels = g.depth * shape.taps, math.prod(g.out)
     dims = (g.batch, g.groups, k, pixels)
-    need_positions(dims)
+    need_room(*dims)
     found = low.temp(dims)
     reads = tuple(low.name(node.inputs[i]) for i in (0, 2, 3))
     make = functools.partial(kernels.moved_columns, how)

@@ -24,7 +24,7 @@ from mgeserial.ops.image import IMAGES2_NEIBS, SLIDING_WINDOW_TRANSPOSE_BACKWARD
 from mgeserial.ops.layouts import TensorLayout
 from mgeserial.ops.relayout import RELAYOUT_FORMAT, map_layouts
 
-_MOST = 1 << 26  # elements of the numbers that the reference code moves
+_MOST = 1 << 24  # elements of the numbers that the reference code moves
 
 
 def add_move(low: Lowering, label: str, x: str, y: str, moves: Moves, fill: int = 0) -> None:

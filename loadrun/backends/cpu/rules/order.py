@@ -17,7 +17,7 @@ from mgeserial.ir.types import Call
 from mgeserial.ops.reduce import ARGMAX, ARGMIN
 from mgeserial.ops.sorting import ARGSORT, NMS_KEEP, TOP_K
 
-_LONGEST_ROW = 1 << 22  # of what is sorted: 16 bytes each of every thread's scratch memory
+_LONGEST_ROW = 1 << 20  # of what is sorted: 16 bytes each of every thread's scratch memory
 
 
 def need_plain(low: Lowering, value: Value) -> None:

@@ -26,7 +26,7 @@ from mgeserial.ops.convrules import Geometry, geometry, geometry_of_gradient
 from mgeserial.ops.layouts import TensorLayout
 from mgeserial.ops.windows import Window
 
-_MOST = 1 << 28  # elements of the windows of a convolution
+_MOST = 1 << 26  # elements of what lies between operands and results; reference code takes parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,17 @@ class Sides:
     length: Shape
 
 
+def need_room(*dims: int) -> None:
+    """Refuse a tensor between operands and results that would be too large."""
+    if math.prod(dims) >= _MOST:
+        raise NotApplicable("its windows would need too much memory")
+
+
 def spaced(low: Lowering, name: str, channels: Shape, sizes: Shape, sides: Sides) -> str:
     """Maps (*channels, *sizes) with zeros before, between and behind elements."""
     if sizes == sides.length and not any(sides.before) and max(sides.gaps) == 1:
         return name
+    need_room(*channels, *sides.length)
     strides = contiguous((*channels, *sizes))
     tables = [np.arange(n) * s for n, s in zip(channels, strides, strict=False)]
     for n, s, before, gap, length in zip(
@@ -80,8 +87,7 @@ def columns(
     With `batch_inside` as (G, I * kernel, N, out).
     """
     n, g, depth, *_ = maps
-    if n * g * depth * math.prod(window.kernel) * math.prod(out) >= _MOST:
-        raise NotApplicable("its windows would need too much memory")
+    need_room(*maps[:3], *window.kernel, *out)
     strides = contiguous(maps)
     taps = [s * d for s, d in zip(strides[3:], window.dilate, strict=True)]
     steps = [s * t for s, t in zip(strides[3:], window.stride, strict=True)]
@@ -103,8 +109,7 @@ def multiply(
 ) -> None:
     """Add a batch of products (m, k) times (k, n), or (n, k) if transposed."""
     batch, m, k, n = sizes
-    if max(m * k, k * n, m * n) * batch >= _MOST:
-        raise NotApplicable("its matrices would need too much memory")
+    need_room(batch, max(m * k, k * n))
     low.add(nd.MatMul(label, names, (out,), batch, m, k, n, transposed))
 
 

@@ -17,6 +17,7 @@ from loadrun.backends.cpu.rules.product import (
     columns,
     filter_of,
     multiply,
+    need_room,
     repeated,
     spaced,
     view,
@@ -61,7 +62,6 @@ def local(low: Lowering, node: Node, call: Call) -> None:
     flt = _local_filter(low, node, g)
     found = low.temp((g.groups, *g.tiles, g.batch, *_tile(g), g.outputs))
     sizes = (g.groups * tiles, g.batch * pixels, k, g.outputs)
-    need_positions((g.groups * tiles, g.batch * pixels, k))
     multiply(low, (seen, flt), sizes, found, low.label(node))
     # (G, SH, SW, N, th, tw, O) as (N, G, O, SH, th, SW, tw).
     s = contiguous(low.shapes[found])
@@ -83,7 +83,7 @@ def _tiles(low: Lowering, x: str, g: LocalGeometry, length: Shape) -> str:
     n, grp, dep, row, col = contiguous((g.batch, g.groups, g.depth, *length))
     (sh, sw), (dh, dw), (th, tw) = g.window.stride, g.window.dilate, _tile(g)
     dims = (g.groups, *g.tiles, g.batch, th, tw, g.depth, *g.window.kernel)
-    need_positions(dims)
+    need_room(*dims)
     down, across = row * sh, col * sw
     return view(
         low,
