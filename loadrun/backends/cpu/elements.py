@@ -62,8 +62,8 @@ class Builder:
 def program(inputs: str, *lines: str) -> Expr:
     """An expression from lines `name = kind arguments`.
 
-    Arguments are inputs (one letter each), names of lines before, floats (`1.0`, `inf`), integers
-    (`1`); the last line is the result.
+    Arguments are inputs (one letter each), names of lines before, integers (`1`) and floats
+    (`1.0`); the last line is the result.
     """
     b = Builder(len(inputs))
     known = {name: k for k, name in enumerate(inputs)}
@@ -76,10 +76,16 @@ def program(inputs: str, *lines: str) -> Expr:
             if a in known:
                 values.append(known[a])
             else:
-                real = "." in a or a == "inf"
-                values.append(b.real(float(a)) if real else b.whole(int(a)))
+                values.append(_number(b, a))
         known[name] = value = b.op(kind, *values)
     return b.done(value)
+
+
+def _number(b: Builder, text: str) -> int:
+    try:
+        return b.whole(int(text))
+    except ValueError:
+        return b.real(float(text))
 
 
 def _scale(dtype: DType) -> float:

@@ -38,7 +38,7 @@ def _sizes(shape: Shape, gone: Sequence[int]) -> tuple[int, int, int]:
     return math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])
 
 
-def _together(low: Lowering, name: str, gone: Sequence[int]) -> tuple[str, tuple[int, int, int]]:
+def together(low: Lowering, name: str, gone: Sequence[int]) -> tuple[str, tuple[int, int, int]]:
     """The tensor with the axes in `gone` next to each other, and its sizes."""
     shape = low.shapes[name]
     wide = [k for k in gone if shape[k] != 1]
@@ -81,12 +81,12 @@ def reduce(low: Lowering, node: Node, call: Call) -> None:
     if DTypeEnum.Complex64 in (source.kind, target.kind):
         raise NotApplicable("Complex64 has no native code")
     if target.is_float:
-        name, (outer, n, inner) = _together(low, _as_float(low, value), gone)
+        name, (outer, n, inner) = together(low, _as_float(low, value), gone)
         y = low.out(out)
         low.add(nd.Reduce(low.label(node), (name,), (y,), REDUCE_MODES[mode], outer, n, inner))
         return
     how = _whole(mode, source, target)
-    name, sizes = _together(low, low.name(value), gone)
+    name, sizes = together(low, low.name(value), gone)
     low.add(nd.Fold(low.label(node), (name,), (low.out(out),), how[0], sizes, *how[1:]))
 
 
