@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import sys
 
 import pytest
 from option_cases import CONV, NET, PLAIN, QUICK, Drive, drives, refused, same
@@ -144,6 +146,17 @@ def _shared_batch(go: Drive) -> None:
 def _reproducible(go: Drive) -> None:
     one = go.outputs(NET, "--reproducible", "--threads", "1")
     assert one == go.outputs(NET, "--reproducible", "--threads", "2")
+
+
+@drives("--tf32")
+def _tf32(go: Drive) -> None:
+    go(CONV, "--tf32", *QUICK)
+    if sys.platform.startswith("linux") and shutil.which("g++"):
+        go.monkeypatch.setenv("LOADRUN_CUDA", "emulated-sm80")
+        go(CONV, "--cuda", "--tf32", "-vv", *QUICK)
+        assert " mma <" in go.err
+        go(CONV, "--cuda", "-vv", *QUICK)
+        assert " tile <" in go.err
 
 
 @drives("--binary-equal-between-batch")

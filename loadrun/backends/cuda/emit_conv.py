@@ -12,7 +12,7 @@ from loadrun.backends.cuda.expr import ACC, Expr, render
 from loadrun.backends.cuda.plan import Arg, Launch, Library, Pointer, Step
 from loadrun.backends.cuda.variants import Algorithm, Choice, Tile, inner_size, pixels
 
-__all__ = ["emit_conv", "extra_code", "extras_of"]
+__all__ = ["common_fields", "emit_conv", "extra_code", "extras_of", "store_code"]
 
 
 def extra_code(access: nd.Access, shape: nd.Shape, roles: nd.Roles) -> str | None:
@@ -55,7 +55,8 @@ def extras_of(node: nd.Conv, net: nd.Network) -> tuple[str, list[Pointer], list[
     return params, args, elements
 
 
-def _common(node: nd.Conv, net: nd.Network) -> dict[str, object]:
+def common_fields(node: nd.Conv, net: nd.Network) -> dict[str, object]:
+    """Values of the placeholders that all kernels of convolutions have."""
     real = node.accumulator == "float"
     product = "fmaf({0}, {1}, {2})" if real else "(int)((u32){2} + (u32){0} * (u32){1})"
     zero_x, zero_w = ("v", "v") if real else ("v - zx", "v - zw")
@@ -107,7 +108,7 @@ def _direct(node: nd.Conv, net: nd.Network) -> Launch:
     params, extra_args, elements = extras_of(node, net)
     body, result = render(node.expr, elements)
     kernel = source.kernel(
-        "deconv_direct" if node.transposed else "conv_direct", "direct", **_common(node, net),
+        "deconv_direct" if node.transposed else "conv_direct", "direct", **common_fields(node, net),
         EXTRAS=params, SCALARS=scalar_params(node.expr), BODY="\n  ".join(body), RESULT=result,
     )  # fmt: skip
     items = pixels(node) * node.groups * node.outputs_each
@@ -126,7 +127,8 @@ def _direct(node: nd.Conv, net: nd.Network) -> Launch:
     )  # fmt: skip
 
 
-def _store(expr: Expr, elements: list[str]) -> str:
+def store_code(expr: Expr, elements: list[str]) -> str:
+    """Code that computes an element of the result from its sum `acc` and writes it."""
     body, result = render(expr, elements)
     lines = [
         "int ch = g * M + m;",
@@ -174,8 +176,8 @@ def _gemm(node: nd.Conv, net: nd.Network, maker: Maker, choice: Choice) -> list[
     step = -(-part_depth // tile.bk) * tile.bk
     params, extra_args, elements = extras_of(node, net)
     scalars, values = scalar_params(node.expr), scalar_args(node.expr)
-    store = _store(node.expr, elements)
-    common = _common(node, net)
+    store = store_code(node.expr, elements)
+    common = common_fields(node, net)
     template, w, w_strides = "gemm", node.w, node.w_strides
     table: tuple[str, ...] = ()
     fields = {**common, "CHECKED": int(_is_checked(node))}

@@ -12,6 +12,7 @@ from loadrun.backends.cuda import source
 from loadrun.backends.cuda.convolution import choices, emit_convolution
 from loadrun.backends.cuda.emit_conv import emit_conv
 from loadrun.backends.cuda.emit_pointwise import emit_pointwise, simple_launch
+from loadrun.backends.cuda.emit_winograd import emit_winograd
 from loadrun.backends.cuda.fusion import fuse
 from loadrun.backends.cuda.plan import (
     STATUS,
@@ -163,6 +164,8 @@ def _convolution(draft: _Draft, node: nd.Conv) -> list[Step]:
     choice = draft.choose(layer, found)
     if choice.algorithm is Algorithm.CUDNN:
         made = emit_convolution(node, net, draft, choice)
+    elif choice.algorithm is Algorithm.WINOGRAD:
+        made = emit_winograd(node, net, draft, choice)
     else:
         made = emit_conv(node, net, draft, choice)
     if target.tf32:

@@ -18,6 +18,7 @@ from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda.plan import Convolution, Engine
 
 __all__ = [
+    "WINOGRAD_POINTS",
     "Algorithm",
     "Choice",
     "Target",
@@ -28,6 +29,7 @@ __all__ = [
     "pixels",
     "signature",
     "tensor_kind",
+    "winograd_tiles",
 ]
 
 # Multiprocessors of a large GPU; fewer blocks leave parts of it idle.
@@ -37,6 +39,10 @@ _SPLIT_DEPTH = 256  # least inner size of a part
 _MOST_SPLITS = 32
 # Products of this many multiplications and more go to the vendor's library where one can.
 _LIBRARY = 1 << 21
+# Products from which on three launches of Winograd's algorithm are faster than one.
+_WINOGRAD = 1 << 28
+_MOST_VALUES = 1 << 26  # float32 between its launches
+WINOGRAD_POINTS = 36  # values of a tile
 
 
 class Algorithm(enum.Enum):
@@ -46,6 +52,7 @@ class Algorithm(enum.Enum):
     GEMM = "gemm"  # tiles of any element type
     SCALAR = "tile"  # tiles of float32, copied while others are multiplied
     TENSOR = "mma"  # the same on tensor cores
+    WINOGRAD = "winograd"  # 3x3 windows by tiles of 4 x 4 pixels, multiplied as SCALAR
     LIBRARY = "library"  # the vendor's product of matrices
     CUDNN = "cudnn"  # the vendor's convolution
 
@@ -207,10 +214,36 @@ def candidates(node: nd.Conv, net: nd.Network, target: Target) -> tuple[Choice, 
     if tensor:
         found += _tiled(node, net, Algorithm.TENSOR)
     if kind == "Tf32":
-        found += _tiled(node, net, Algorithm.SCALAR)
+        found += _winograd(node, net, found, _tiled(node, net, Algorithm.SCALAR))
     else:
         found += _tiled(node, net, Algorithm.GEMM)
     return tuple(dict.fromkeys(found))
+
+
+def winograd_tiles(node: nd.Conv) -> tuple[int, int]:
+    """Tiles of 4 x 4 pixels of an image, down and across."""
+    _, h, w = node.out
+    return -(-h // 4), -(-w // 4)
+
+
+def _winograd(
+    node: nd.Conv, net: nd.Network, before: list[Choice], tiled: list[Choice]
+) -> list[Choice]:
+    """Choices with Winograd's algorithm among them: first where it saves much, else at the end."""
+    one, m, c = (1, 1, 1), node.outputs_each, node.depth
+    window = (node.kernel, node.stride, node.dilate) == ((1, 3, 3), one, one)
+    flat = (node.groups, node.size[0], node.out[0], node.pad[0]) == (1, 1, 1, 0)
+    plain = node.x_lanes == node.y_lanes == 1 and not node.transposed
+    packed = node.w in net.consts and node.w_strides[1] == 1
+    tiles = node.batch * math.prod(winograd_tiles(node))
+    memory = WINOGRAD_POINTS * (c + m) * tiles
+    if not (window and flat and plain and packed and min(c, m) >= 16 and memory <= _MOST_VALUES):
+        return tiled
+    found = [Choice(Algorithm.WINOGRAD, t) for t in (_SCALAR[0], _SCALAR[1])]
+    if m <= 64 or -(-m // 128) * -(-tiles // 128) * WINOGRAD_POINTS < _ENOUGH:
+        found.reverse()
+    saves = WINOGRAD_POINTS * c * m * tiles >= _WINOGRAD and min(c, m) >= 32
+    return [*found, *tiled] if saves and not before else [*tiled, *found]
 
 
 def _has_tensor_cores(kind: str, target: Target) -> bool:

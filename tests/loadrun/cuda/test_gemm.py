@@ -10,7 +10,7 @@ import itertools
 
 import numpy as np
 import pytest
-from cuda_layers import SM80, TF32, Layer, agree, dtype_of, first, of_tile, plan_of, values
+from cuda_layers import SM80, TF32, Layer, Pick, agree, dtype_of, first, of_tile, plan_of, values
 
 from loadrun.backends.cuda.emit_tiles import round_to_tf32
 from loadrun.backends.cuda.emulated import EmulatedDevice
@@ -133,6 +133,53 @@ def test_products_of_matrices_agree(kind: str, turned: str) -> None:
     for batch, m, n, k in ((1, 40, 24, 32), (1, 17, 70, 45), (3, 24, 16, 48), (2, 9, 7, 21)):
         plan = agree(*_product(dtype, batch, m, n, k, turned), target, first, rtol)
         assert _algorithms(plan) == [algorithm.value]
+
+
+# -- Winograd's algorithm ------------------------------------------------------------------------
+
+
+def _of(algorithm: Algorithm) -> Pick:
+    return lambda found: next(c for c in found if c.algorithm is algorithm)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Layer((1, 20, 13, 10), 33, pad=1),
+        Layer((3, 16, 8, 8), 16),
+        Layer((2, 32, 5, 3), 70, pad=2),
+        Layer((2, 40, 9, 14), 24, pad=1, layout="NHWC"),
+    ],
+)
+def test_winograd_agrees(layer: Layer) -> None:
+    plan = agree(*layer.graph("Float32"), SM80, _of(Algorithm.WINOGRAD), 1e-5)
+    assert _algorithms(plan)[0] == "winograd"
+
+
+def test_what_follows_is_part_of_winograds_last_launch() -> None:
+    random = np.random.default_rng(5)
+    weight = random.standard_normal((16, 16, 3, 3)).astype(np.float32)
+    b = GraphBuilder()
+    x = b.input("data", (2, 16, 9, 10))
+    bias = random.standard_normal(16).astype(np.float32)
+    b.output(b.relu(b.add(b.conv2d(x, weight, bias, padding=1), x)), "y")
+    data = random.standard_normal((2, 16, 9, 10)).astype(np.float32)
+    plan = agree(b.graph(), [data], SM80, _of(Algorithm.WINOGRAD), 1e-5)
+    assert len(plan.steps) == 3
+
+
+@pytest.mark.parametrize(
+    ("layer", "first_choice"),
+    [
+        (Layer((1, 64, 56, 56), 64, pad=1), "tile"),
+        (Layer((32, 64, 56, 56), 64, pad=1), "winograd"),
+        (Layer((32, 64, 56, 56), 64, pad=1, stride=2), "tile"),
+        (Layer((32, 64, 56, 56), 64, pad=1, fed=True), "tile"),
+    ],
+)
+def test_winograd_is_taken_where_it_saves_much(layer: Layer, first_choice: str) -> None:
+    graph, _ = layer.graph("Float32")
+    assert _algorithms(plan_of(graph, Target(), first))[0].split()[0] == first_choice
 
 
 # -- what is chosen ------------------------------------------------------------------------------
