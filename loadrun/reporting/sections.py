@@ -102,6 +102,7 @@ def _run(document: Mapping[str, Any], known: Mapping[str, Table]) -> list[Sectio
     found.append(Section("latency", "Latency", _latency(timed, known.get("statistics"))))
     found.append(Section("operators", "Operators", _operators(document, known)))
     found.append(Section("memory", "Memory", _memory(document, known)))
+    found.append(Section("algorithms", "Algorithms", _plain(known.get("algorithms"))))
     found.append(Section("outputs", "Outputs", _plain(known.get("outputs"))))
     return found
 

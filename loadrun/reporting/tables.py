@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,9 +126,40 @@ def _run(document: Mapping[str, Any]) -> list[Table]:
         _present("statistics", "Latency", _STATS, stats),
         *profile_tables(document),
         memory_table(document),
+        _present("algorithms", "Algorithms", _CHOICES, list(_choices(document))),
         _present("outputs", "Outputs", shown, outputs),
         _present("samples", "Samples", sampled, samples),
     ]
+
+
+_CHOICES = (
+    Column("layer", "layer", "text"),
+    Column("layers_count", "layers"),
+    Column("choice", "choice", "text"),
+    Column("source", "chosen by", "text"),
+    Column("choice_ns", "time", "ns"),
+    Column("default_ns", "default", "ns"),
+    Column("others", "candidates, the fastest first", "text"),
+)
+
+
+def _choices(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Layers whose algorithm was chosen, with the times that were measured."""
+    found = document.get("algorithms")
+    for record in found if isinstance(found, list) else ():
+        if not isinstance(record, Mapping):
+            continue
+        names, times = record.get("names"), record.get("times_ns")
+        known = dict(times) if isinstance(times, Mapping) else {}
+        taken = {k: v for k, v in known.items() if isinstance(v, (int, float))}
+        ranked = sorted(taken.items(), key=lambda item: item[1])
+        yield {
+            **record,
+            "layers_count": len(names) if isinstance(names, list) else None,
+            "choice_ns": taken.get(str(record.get("choice"))),
+            "default_ns": taken.get("default"),
+            "others": ", ".join(f"{name} {time_label(ns)}" for name, ns in ranked),
+        }
 
 
 def _nth(case: Mapping[str, Any], key: str, k: int) -> Any:

@@ -27,6 +27,7 @@ import numpy as np  # noqa: E402
 from corpus_cases import Case, compare, corpus_root, iter_cases  # noqa: E402
 
 import mgeserial  # noqa: E402
+from loadrun.backends.base import CompileOptions  # noqa: E402
 from loadrun.session import Session  # noqa: E402
 from mgeserial.errors import MgeError, UnsupportedError  # noqa: E402
 from mgeserial.ir.copying import copy_graph  # noqa: E402
@@ -70,7 +71,8 @@ def run_case(case: Case, args: argparse.Namespace) -> dict[str, list[str]]:
                 problems += expect_refusal(loaded, args.backend)
             for run in runs:
                 graph = loaded.graphs[run.graph_index]
-                with Session(graph, args.backend, threads=args.threads) as session:
+                options = CompileOptions(threads=args.threads, fast_run=args.fast_run)
+                with Session(graph, args.backend, options=options) as session:
                     outputs = session.run(run.inputs)
                 problems += compare(run, outputs)
                 if args.values:
@@ -105,6 +107,7 @@ def main() -> int:
     parser.add_argument("--case", action="append", default=[], help="family/case, repeatable")
     parser.add_argument("--backend", default="reference")
     parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--fast-run", action="store_true", help="measure algorithms first")
     parser.add_argument(
         "--values", action="store_true", help="compare inference on every value too"
     )

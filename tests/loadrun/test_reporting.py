@@ -149,6 +149,28 @@ def test_model_that_was_changed_is_not_drawn(tmp_path):
     assert "SHA-256 differs" in rendered(found, model=str(other))
 
 
+def test_choices_of_algorithms_are_listed_with_their_times():
+    run = document("run")
+    assert "algorithms" not in [t.key for t in tables(run)]
+    run["algorithms"] = [
+        {
+            "layer": "conv <a>",
+            "names": ["one", "two"],
+            "choice": "direct rows",
+            "source": "measured",
+            "times_ns": {"default": 2000, "direct rows": 1500},
+        },
+        {"layer": "b", "names": None, "choice": None, "source": 1, "times_ns": [3]},
+        "none",
+    ]
+    table = next(t for t in tables(run) if t.key == "algorithms")
+    assert table.rows[0][:4] == ("conv <a>", 2, "direct rows", "measured")
+    assert table.rows[0][4:6] == (1500, 2000)
+    shown = rendered(run)
+    assert "conv &lt;a&gt;" in shown
+    assert re.search(r"direct rows 1\.50* us, default 2\.?0* us", shown)
+
+
 def test_several_results_are_compared_with_the_first():
     first, second = document("run"), document("run")
     second["cases"][0]["stats"]["median_ms"] /= 2
