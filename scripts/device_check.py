@@ -8,10 +8,13 @@ authored from seeds. Parts, each within what is left of the time:
 1. device: what it is, versions.
 2. corpus: every case of the folder (the compact corpus by default) against its expected outputs.
 3. networks: the benchmark networks against the reference backend.
-4. speed: ratio of device time to PyTorch's (cuDNN benchmark mode, CUDA graph), interleaved, batches
-   1 and 32, float32 without TF32, then PyTorch in float16; the slowest steps of ours are named.
-5. memory: 10,000 replays of one network; the device's free memory before and after.
-6. sanitizer: compute-sanitizer over convolution and NMS cases, where it is installed.
+4. variants: networks with TF32, in float16, with each layer's fastest candidate (`--fast-run`),
+   with cuDNN's convolutions wherever they are candidates, and started launch by launch.
+5. speed: ratio of device time to PyTorch's (cuDNN benchmark mode, CUDA graph), interleaved, batches
+   1 and 32, float32 without TF32 and float16, at batch 1 also what was measured to be fastest; the
+   slowest steps of ours are named.
+6. memory: 10,000 replays of one network; the device's free memory before and after.
+7. sanitizer: compute-sanitizer over convolution and NMS cases, where it is installed.
 
 Exit code 0 when nothing disagrees; what could not be done is in the result, with the reason.
 """
@@ -19,6 +22,8 @@ Exit code 0 when nothing disagrees; what could not be done is in the result, wit
 from __future__ import annotations
 
 import argparse
+import collections
+import contextlib
 import json
 import shutil
 import subprocess
@@ -36,11 +41,18 @@ import numpy as np  # noqa: E402
 from corpus_cases import Case, Model, compact_root, compare, iter_cases  # noqa: E402
 
 import mgeserial  # noqa: E402
+from loadrun.backends.base import CompileOptions, ProgramReport  # noqa: E402
+from loadrun.backends.cuda.tuning import any_batch  # noqa: E402
+from loadrun.optimization import optimized  # noqa: E402
+from loadrun.policy import choices_text  # noqa: E402
 from loadrun.session import Session  # noqa: E402
 from mgeserial.errors import MgeError  # noqa: E402
 from mgeserial.ir.graph import Graph  # noqa: E402
+from mgeserial.passes.options import OptimizeOptions  # noqa: E402
 
 _NETWORKS = ("resnet18", "resnet50", "mobilenet_v2", "transformer")
+# Largest error of a variant, relative to the largest result in float32.
+_LIMITS = {"tf32": 5e-3, "float16": 1e-2, "fast_run": 1e-3, "cudnn": 1e-3, "one_by_one": 1e-3}
 _SANITIZED = ("conv/", "vision/nms")
 Array = np.ndarray[Any, Any]
 
@@ -149,6 +161,103 @@ def check_networks(args: argparse.Namespace, clock: _Clock) -> dict[str, Any]:
     return {"networks": found, "failures": bad}
 
 
+def _half(graph: Graph) -> Graph:
+    """The network with values in float16 and sums in float32."""
+    return optimized(graph, OptimizeOptions(enable_io16xc32=True)).graph
+
+
+def _first(session: Session, feeds: dict[str, Array]) -> Array:
+    """The first output of a replayed run, as float64."""
+    for _ in range(2):
+        session.run(feeds)
+    return next(iter(session.run(feeds).values())).astype(np.float64)
+
+
+def _run_variant(
+    graph: Graph, feeds: dict[str, Array], want: Array, options: CompileOptions
+) -> dict[str, Any]:
+    """Error, device time and choices of one way to compile."""
+    start = time.perf_counter()
+    with Session(graph, "cuda", options=options) as session:
+        session.prepare(feeds)
+        prepare = time.perf_counter() - start
+        got = _first(session, feeds)
+        program: Any = session.program
+        arrays = list(feeds.values())
+        times = []
+        for _ in range(20):
+            program.run(arrays)
+            times.append(program.times.device)
+        spans = program.profile(arrays, 3)
+        summed = sum(float(np.median([ns for _, ns in s.spans])) for s in spans)
+        report, graphs = program.report, program.native.graphs
+    median = float(np.median(times))
+    return {
+        "relative_to_largest": float(np.abs(got - want).max() / max(np.abs(want).max(), 1e-30)),
+        "prepare_s": round(prepare, 2),
+        "device_us": round(median / 1e3, 1),
+        "steps_over_replay": round(summed / max(median, 1.0), 3),
+        "graphs": graphs,
+        "algorithms": dict(collections.Counter(c.choice for c in report.choices)),
+        "notes": [n for n in report.notes if n.startswith(("fast run", "cuDNN", "launches"))],
+        "report": report,
+    }
+
+
+def _by_cudnn(report: ProgramReport) -> str:
+    """The choice of cuDNN's fastest engine for every layer that has one; empty: none has."""
+    chosen: dict[str, str] = {}
+    for choice in report.choices:
+        engines = {n: ns for n, ns in choice.times_ns.items() if n.startswith("cudnn")}
+        if engines:
+            chosen[any_batch(choice.layer)] = min(engines, key=lambda n: engines[n])
+    return choices_text(chosen) if chosen else ""
+
+
+def check_variants(args: argparse.Namespace, clock: _Clock) -> dict[str, Any]:
+    """The ways to compute that have to be asked for; at batch 1."""
+    import models
+
+    found: dict[str, Any] = {}
+    failures: dict[str, str] = {}
+    for name in ("resnet18", "mobilenet_v2", "transformer"):
+        graph = models.build(name)
+        feeds = _feeds(graph)
+        with Session(graph, "cuda", options=CompileOptions(record=0)) as session:
+            want = _first(session, feeds)
+        ways: dict[str, CompileOptions | None] = {
+            "one_by_one": CompileOptions(record=0),
+            "tf32": CompileOptions(tf32=True),
+            "float16": CompileOptions(),
+            "fast_run": CompileOptions(fast_run=True, full_run=True),
+            "cudnn": None,
+        }
+        for way, options in ways.items():
+            label = f"{name} {way}"
+            if clock.left_s < args.reserve_s:
+                found[label] = {"not_measured": "no time left"}
+                continue
+            if options is None:
+                found[label] = {"not_measured": "cuDNN has no engine, or is not installed"}
+                continue
+            try:
+                network = _half(graph) if way == "float16" else graph
+                result = _run_variant(network, feeds, want, options)
+            except MgeError as error:
+                failures[label] = f"{type(error).__name__}: {error}"
+                continue
+            report = result.pop("report")
+            if way == "fast_run":
+                text = _by_cudnn(report)
+                ways["cudnn"] = CompileOptions(algorithms=text) if text else None
+            found[label] = result
+            if not result["relative_to_largest"] <= _LIMITS[way]:
+                failures[label] = f"off by {result['relative_to_largest']:.2e}"
+            if (result["graphs"] == 0) != (way == "one_by_one"):
+                failures[label] = f"{result['graphs']} graphs are replayed"
+    return {"variants": found, "failures": failures}
+
+
 def _torch_graph(graph: Graph, feeds: dict[str, Array], half: bool) -> Callable[[], float]:
     """A function that replays PyTorch's graph once and returns the device time, ns."""
     import torch
@@ -181,6 +290,61 @@ def _torch_graph(graph: Graph, feeds: dict[str, Array], half: bool) -> Callable[
     return run
 
 
+def _ours(graph: Graph, batch: int) -> dict[str, tuple[Graph, CompileOptions]]:
+    """What is timed against PyTorch."""
+    ways = {"f32": (graph, CompileOptions()), "f16": (_half(graph), CompileOptions())}
+    if batch == 1:
+        ways["f32 fast run"] = (graph, CompileOptions(fast_run=True))
+        ways["f16 fast run"] = (ways["f16"][0], CompileOptions(fast_run=True))
+    return ways
+
+
+def _interleaved(
+    graph: Graph, feeds: dict[str, Array], batch: int, clock: _Clock, reserve_s: float
+) -> dict[str, Any]:
+    """Medians of device time in us, of ours and of PyTorch, each run in turn."""
+    arrays = list(feeds.values())
+    with contextlib.ExitStack() as stack:
+        runs: dict[str, Callable[[], float]] = {}
+        slow: list[Any] = []
+        for way, (network, options) in _ours(graph, batch).items():
+            if clock.left_s < reserve_s:
+                break
+            session = stack.enter_context(Session(network, "cuda", options=options))
+            session.run(feeds)
+            program: Any = session.program
+
+            def run(program: Any = program) -> float:
+                program.run(arrays)
+                return float(program.times.device)
+
+            runs[f"ours {way}"] = run
+            if way == "f32":
+                spans = program.profile(arrays, 3)
+                slow = sorted(spans, key=lambda s: -min(d for _, d in s.spans))[:8]
+        for kind in ("f32", "f16"):
+            runs[f"torch {kind}"] = _torch_graph(graph, feeds, kind == "f16")
+        samples: dict[str, list[float]] = {name: [] for name in runs}
+        for turn in range(25):
+            for name, run_once in runs.items():
+                ns = run_once()
+                if turn >= 5:
+                    samples[name].append(ns)
+        medians = {name: float(np.median(v)) for name, v in samples.items()}
+    return {
+        "device_us": {name: round(v / 1e3, 1) for name, v in medians.items()},
+        "torch_over_ours": {
+            name[5:]: round(medians[f"torch {name[5:8]}"] / v, 3)
+            for name, v in medians.items()
+            if name.startswith("ours")
+        },
+        "slowest_steps": [
+            [s.name, s.kernel, s.algorithm, round(min(d for _, d in s.spans) / 1e3, 1)]
+            for s in slow
+        ],
+    }
+
+
 def check_speed(args: argparse.Namespace, clock: _Clock) -> dict[str, Any]:
     """Device time of ours and of PyTorch, one after the other in turns."""
     try:
@@ -192,37 +356,12 @@ def check_speed(args: argparse.Namespace, clock: _Clock) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for batch in (1, 32):
         for name in _NETWORKS:
+            label = f"{name} batch {batch}"
             if clock.left_s < args.reserve_s:
-                found[f"{name} batch {batch}"] = {"not_measured": "no time left"}
+                found[label] = {"not_measured": "no time left"}
                 continue
             graph = models.build(name, batch)
-            feeds = _feeds(graph)
-            with Session(graph, "cuda") as session:
-                session.run(feeds)
-                program: Any = session.program
-                arrays = list(feeds.values())
-                peers = {k: _torch_graph(graph, feeds, k == "f16") for k in ("f32", "f16")}
-                samples: dict[str, list[float]] = {"ours": [], "f32": [], "f16": []}
-                for turn in range(25):
-                    program.run(arrays)
-                    ours = float(program.times.device)
-                    others = {k: run() for k, run in peers.items()}
-                    if turn >= 5:
-                        samples["ours"].append(ours)
-                        for k, ns in others.items():
-                            samples[k].append(ns)
-                spans = program.profile(arrays, 3)
-            medians = {k: float(np.median(v)) for k, v in samples.items()}
-            slow = sorted(spans, key=lambda s: -min(d for _, d in s.spans))[:8]
-            found[f"{name} batch {batch}"] = {
-                "device_us": {k: round(v / 1e3, 1) for k, v in medians.items()},
-                "torch_f32_over_ours": round(medians["f32"] / medians["ours"], 3),
-                "torch_f16_over_ours": round(medians["f16"] / medians["ours"], 3),
-                "slowest_steps": [
-                    [s.name, s.kernel, s.algorithm, round(min(d for _, d in s.spans) / 1e3, 1)]
-                    for s in slow
-                ],
-            }
+            found[label] = _interleaved(graph, _feeds(graph), batch, clock, args.reserve_s)
     return found
 
 
@@ -280,6 +419,7 @@ def check_sanitizer(args: argparse.Namespace, clock: _Clock) -> dict[str, Any]:
 PARTS: dict[str, Callable[[argparse.Namespace, _Clock], dict[str, Any]]] = {
     "device": check_device,
     "networks": check_networks,
+    "variants": check_variants,
     "speed": check_speed,
     "corpus": check_corpus,
     "memory": check_memory,

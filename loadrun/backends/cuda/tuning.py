@@ -31,7 +31,7 @@ from loadrun.policy import Choice as Kept
 from loadrun.policy import Policy, choices_of, choices_text
 from mgeserial.errors import ExecutionError, UnsupportedError
 
-__all__ = ["Planned", "code_version", "plan_for", "scratch_bytes"]
+__all__ = ["Planned", "any_batch", "code_version", "plan_for", "scratch_bytes"]
 
 _REPEATS = 5
 _WHOLE_RUNS = 12  # of each of the two whole networks, the first three aside
@@ -189,7 +189,7 @@ class _Tuning:
 
     def _known(self, layer: str) -> Choice | None:
         """The caller's or the policy file's choice for a layer, of those that may be used."""
-        name, source = self._given.get(_any_batch(layer)), "as given"
+        name, source = self._given.get(any_batch(layer)), "as given"
         if name is None:
             kept = self._policy.get(self._place, layer, code_version())
             if kept is None:
@@ -212,7 +212,7 @@ class _Tuning:
         if self._options.policy_file:
             used = sum(s == "policy file" for s in self._sources.values())
             self._notes.append(f"algorithms of {used} of {len(known)} layers by the policy file")
-        name = choices_text({_any_batch(layer): str(c) for layer, c in chosen.items()})
+        name = choices_text({any_batch(layer): str(c) for layer, c in chosen.items()})
         plan = self._plan(chosen)
         return Planned(plan, name, tuple(self._notes), self._choices(plan), self._functions)
 
@@ -316,7 +316,7 @@ class _Tuning:
         )  # fmt: skip
 
 
-def _any_batch(layer: str) -> str:
+def any_batch(layer: str) -> str:
     """A layer's signature without the number of images."""
     kind, types, sizes, rest = layer.split(" ", 3)
     return f"{kind} {types} {sizes.partition('x')[2]} {rest}"
