@@ -220,6 +220,58 @@ def _bfloat(f: Func, x: str) -> str:
     return _from_bfloat(f, _to_bfloat(f, x))
 
 
+# -- float16 where the processor has no conversions
+_BIAS = 112 << 23  # of float16's exponent to float32's
+_TINY = 2.0**-24  # the smallest float16
+
+
+def _bits(f: Func, how: str, x: str, number: int) -> str:
+    signed = number - (1 << 32) if number >= 1 << 31 else number
+    return f.op(f"{how} {f.it} {x}, {f.iconst(signed)}")
+
+
+def from_half(f: Func, bits: str) -> str:
+    """The float32 of float16 bits."""
+    size = _bits(f, "and", bits, 0x7FFF)
+    plain = _bits(f, "add", _bits(f, "shl", size, 13), _BIAS)
+    endless = _test(f, "sge", size, f.iconst(0x7C00))
+    plain = _choose(f, endless, _bits(f, "add", plain, _BIAS), plain)
+    tiny = f.bitcast(f.fmul(_to_real(f, size), f.const(_TINY)), f.vt, f.it)
+    plain = _choose(f, _test(f, "slt", size, f.iconst(0x400)), tiny, plain)
+    sign = _bits(f, "shl", _bits(f, "and", bits, 0x8000), 16)
+    return f.bitcast(f.op(f"or {f.it} {plain}, {sign}"), f.it, f.vt)
+
+
+def to_half(f: Func, x: str) -> str:
+    """The float16 bits of a number that float16 holds."""
+    bits = f.bitcast(x, f.vt, f.it)
+    size = _bits(f, "and", bits, 0x7FFFFFFF)
+    plain = _bits(f, "lshr", _bits(f, "sub", size, _BIAS), 13)
+    rest = _bits(f, "and", _bits(f, "lshr", size, 13), 0x3FF)
+    endless = _test(f, "sge", size, f.iconst(0x7F800000))
+    plain = _choose(f, endless, _bits(f, "or", rest, 0x7C00), plain)
+    small = _test(f, "slt", size, f.iconst(113 << 23))
+    steps = f.fmul(f.select(small, f.unary("fabs", x), f.const(0.0)), f.const(1 / _TINY))
+    plain = _choose(f, small, f.op(f"fptosi {f.vt} {steps} to {f.it}"), plain)
+    sign = _bits(f, "lshr", _bits(f, "and", bits, 1 << 31), 16)
+    return f.op(f"or {f.it} {plain}, {sign}")
+
+
+def half_rounded(f: Func, x: str) -> str:
+    """The nearest number that float16 holds, ties away from zero."""
+    bits = f.bitcast(x, f.vt, f.it)
+    size = _bits(f, "and", bits, 0x7FFFFFFF)
+    plain = _bits(f, "and", _bits(f, "add", size, 0x1000), 0xFFFFE000)
+    over = _test(f, "sge", plain, f.iconst(0x47800000))
+    plain = _choose(f, over, f.iconst(0x7F800000), plain)
+    steps = f.unary("round", f.fmul(f.unary("fabs", x), f.const(1 / _TINY)))
+    tiny = f.bitcast(f.fmul(steps, f.const(_TINY)), f.vt, f.it)
+    plain = _choose(f, _test(f, "slt", size, f.iconst(113 << 23)), tiny, plain)
+    plain = _choose(f, _test(f, "sge", size, f.iconst(0x7F800000)), size, plain)
+    sign = _bits(f, "and", bits, 1 << 31)
+    return f.bitcast(f.op(f"or {f.it} {plain}, {sign}"), f.it, f.vt)
+
+
 EMIT: dict[str, Emitter] = {
     "iadd": _plain("add"),
     "isub": _plain("sub"),

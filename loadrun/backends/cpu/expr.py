@@ -175,6 +175,10 @@ def _half(f: Func, x: str) -> str:
     The processor rounds ties to even; the lowest bit set moves them, and nothing else, over the
     middle. Infinities would become NaN.
     """
+    if not f.target.halves:
+        from loadrun.backends.cpu import emit_int
+
+        return emit_int.half_rounded(f, x)
     small = f"<{f.lanes} x half>"
     bits = f.op(f"or {f.it} {f.bitcast(x, f.vt, f.it)}, {f.iconst(1)}")
     finite = f.fcmp("olt", f.unary("fabs", x), f.const(math.inf))

@@ -22,7 +22,6 @@ from loadrun.backends.cpu.draft import contiguous
 from loadrun.backends.cpu.elements import Builder
 from loadrun.backends.cpu.expr import Expr, chain
 from loadrun.backends.cpu.plan import Array
-from loadrun.backends.cpu.target import detect
 from loadrun.backends.folding import fold, is_known
 from loadrun.backends.reference import run_node
 from loadrun.backends.rulebook import NotApplicable, Rule, Rulebook
@@ -545,9 +544,6 @@ def _apply_half(
     """
     if node.op.name not in _HALF_OPERATORS:
         return f"{node.op.name} of half precision"
-    kinds = {low.inference.types[v].dtype.kind for v in (*node.inputs, *node.outputs)}
-    if DTypeEnum.Float16 in kinds and not detect().halves:
-        return "no conversions of float16 on this processor"
     low.half = True
     try:
         reason = _apply(low, candidates, node, call)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from test_conv import RUNNABLE
 
 from loadrun.backends.cpu.target import detect
 from loadrun.session import Session
 from mgeserial.author import GraphBuilder
 from mgeserial.ir.graph import Graph
 
-pytestmark = pytest.mark.skipif(not detect().halves, reason="needs conversions of float16")
+
+@pytest.fixture(autouse=True, params=RUNNABLE)
+def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Each instruction set: the smallest has no conversions of float16."""
+    monkeypatch.setenv("LOADRUN_CPU_LEVEL", request.param)
+    detect.cache_clear()
+    yield request.param
+    monkeypatch.undo()
+    detect.cache_clear()
 
 
 def network(batch: int) -> Graph:
@@ -70,3 +80,24 @@ def test_special_values_of_float16() -> None:
             results.append(session.run(feeds))
     for name, expected in results[0].items():
         np.testing.assert_array_equal(results[1][name], expected)
+
+
+def test_every_number_of_float16(level: str) -> None:
+    """All bit patterns come through, and all numbers halfway between two are rounded away."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    finite = np.sort(every[np.isfinite(every)].astype(np.float64))
+    middle = ((finite[1:] + finite[:-1]) / 2).astype(np.float32)
+    b = GraphBuilder()
+    x, y = b.input("x", every.shape, "Float16"), b.input("y", middle.shape, "Float32")
+    b.output(b.cast(x, "Float32"), "wide")
+    b.output(b.mul(x, np.array([1.0], np.float16)), "same")
+    b.output(b.cast(y, "Float16"), "rounded")
+    feeds = {"x": every, "y": middle}
+    with Session(b.graph(), "reference") as session:
+        want = session.run(feeds)
+    with Session(b.graph(), "cpu") as session:
+        got = session.run(feeds)
+        assert session.program is not None
+        assert session.program.report.fallback == {}
+    for name, expected in want.items():
+        np.testing.assert_array_equal(got[name], expected, err_msg=name)

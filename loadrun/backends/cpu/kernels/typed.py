@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from loadrun.backends.cpu import emit_int
 from loadrun.backends.cpu import expr as ex
 from loadrun.backends.cpu.emit import Func, Int
 from loadrun.backends.cpu.expr import Expr
@@ -53,6 +54,8 @@ def one_lane(f: Func) -> Iterator[None]:
 
 def load(f: Func, dtype: str, base: str, at: Int, step: int = 1) -> str:
     """Elements `at`, `at` + 1, ... (counted in steps) of an array as a register."""
+    if dtype == "float16" and not f.target.halves:
+        return emit_int.from_half(f, load(f, "uint16", base, at, step))
     s = STORED[dtype]
     vt = f"<{f.lanes} x {s.kind}>"
     place = f.gep(base, f.mul(at, s.size * step))
@@ -73,6 +76,9 @@ def load(f: Func, dtype: str, base: str, at: Int, step: int = 1) -> str:
 
 def store(f: Func, value: str, dtype: str, base: str, at: Int, step: int = 1) -> None:
     """The reverse of `load`."""
+    if dtype == "float16" and not f.target.halves:
+        store(f, emit_int.to_half(f, value), "uint16", base, at, step)
+        return
     s = STORED[dtype]
     vt = f"<{f.lanes} x {s.kind}>"
     place = f.gep(base, f.mul(at, s.size * step))
