@@ -11,8 +11,11 @@ from test_conv import RUNNABLE
 
 from loadrun.backends.cpu.target import detect
 from loadrun.session import Session
+from mgeserial import params as P
 from mgeserial.author import GraphBuilder
 from mgeserial.ir.graph import Graph
+
+LT = P.ElemwiseMultiTypeMode.LT
 
 
 @pytest.fixture(autouse=True, params=RUNNABLE)
@@ -101,3 +104,37 @@ def test_every_number_of_float16(level: str) -> None:
         assert session.program.report.fallback == {}
     for name, expected in want.items():
         np.testing.assert_array_equal(got[name], expected, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["Float16", "BFloat16"])
+def test_normalisations_and_sums_of_half_precision(kind: str) -> None:
+    b = GraphBuilder()
+    real = b.input("x", (2, 8, 6, 5), "Float32")
+    x = b.cast(real, kind)
+    layer = P.LayerNorm(normalized_dim=2, normalized_size=30, affine=False, eps=1e-5)
+    batch = P.BN(fwd_mode=P.BNFwdMode.TRAINING, param_dim=P.BNParamDim.DIM_1C11, epsilon=1e-5)
+    one = [b.cast(b.const(np.full((1, 8, 1, 1), 0.5, np.float32)), kind)] * 4
+    results = {
+        "softmax": b.apply("Softmax", [x], [P.Softmax(axis=1)])[0],
+        "layer": b.apply("LayerNorm", [x], [layer])[0],
+        "batch": b.apply("BatchNorm", [x, *one], [batch])[-1],
+        "mean": b.apply("Reduce", [x], [P.Reduce(mode=P.ReduceMode.MEAN, axis=2)])[0],
+        "running": b.apply("Cumsum", [x], [P.Cumsum(axis=3)])[0],
+        "below": b.apply(
+            "ElemwiseMultiType", [x, one[0]], [P.ElemwiseMultiType(mode=LT)]
+        )[0],
+    }  # fmt: skip
+    for name, value in results.items():
+        b.output(b.cast(value, "Float32"), name)
+    feeds = {"x": np.random.default_rng(3).uniform(0, 2, (2, 8, 6, 5)).astype(np.float32)}
+    graph = b.graph()
+    with Session(graph, "reference") as session:
+        want: Any = session.run(feeds)
+    with Session(graph, "cpu", threads=2) as session:
+        got: Any = session.run(feeds)
+        assert session.program is not None
+        assert session.program.report.fallback == {}
+    step = 2.0**-10 if kind == "Float16" else 2.0**-7
+    for name, expected in want.items():
+        # Sums in another order may round to the neighbouring number.
+        assert np.abs(got[name] - expected).max() <= step * np.abs(expected).max(), name
