@@ -57,6 +57,10 @@ class CpuProgram:
         self._outputs = [order[name] for name in lowered.outputs]
         self._checks = [order[name] for name in lowered.checks]
         self._graph, self._inference = graph, inference
+        self._tail = lowered.tail
+        if self._tail is not None:
+            part = replace(options, fast_run=False, progress=None, policy_file=None)
+            self._tail.open(lambda graph, types: _compiled(graph, types, part))
         stats = self._program.stats
         if lowered.fallback:
             total = sum(lowered.fallback.values())
@@ -123,6 +127,22 @@ class CpuProgram:
     def close(self) -> None:
         """Stop the threads and free code and memory."""
         self._program.close()
+        if self._tail is not None:
+            self._tail.close()
+
+
+def _compiled(
+    graph: Graph, inference: Inference, options: CompileOptions
+) -> CpuProgram | ReferenceProgram:
+    """A program; by reference code, with a note, where the engine cannot plan it."""
+    try:
+        return CpuProgram(graph, inference, options)
+    except (ValueError, OverflowError, MemoryError, CodegenError) as error:
+        # Sizes beyond what the engine plans for; the reference code says if they are too much.
+        program = ReferenceProgram(graph, inference)
+        why = f"{type(error).__name__}: {error}"
+        program.report.notes.append(f"no native code ({why}): all operators by reference code")
+        return program
 
 
 def _cache(options: CompileOptions, notes: list[str]) -> Cache:
@@ -175,11 +195,4 @@ class CpuBackend:
             program = ReferenceProgram(graph, inference, frees=options.memory_plan)
             program.report.notes.append("conditional execution: all operators by reference code")
             return program
-        try:
-            return CpuProgram(graph, inference, options)
-        except (ValueError, OverflowError, MemoryError, CodegenError) as error:
-            # Sizes beyond what the engine plans for; the reference code says if they are too much.
-            program = ReferenceProgram(graph, inference)
-            why = f"{type(error).__name__}: {error}"
-            program.report.notes.append(f"no native code ({why}): all operators by reference code")
-            return program
+        return _compiled(graph, inference, options)

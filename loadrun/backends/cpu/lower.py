@@ -23,6 +23,7 @@ from loadrun.backends.cpu.draft import contiguous
 from loadrun.backends.cpu.elements import Builder
 from loadrun.backends.cpu.expr import Expr, chain
 from loadrun.backends.cpu.plan import Array
+from loadrun.backends.cpu.tail import Tail, find_tail
 from loadrun.backends.folding import fold, is_known
 from loadrun.backends.reference import run_node
 from loadrun.backends.rulebook import NotApplicable, Rule, Rulebook
@@ -66,6 +67,7 @@ class Lowered:
         reasons: Why, one line per operator and reason.
         labels: Operator of the graph by the name of the node that computes it.
         values: Names that people know by names of tensors.
+        tail: What follows results whose shapes depend on data.
         checks: Outputs of the network, behind those of the graph, that are zero where the native
             code could do what was asked; else the reference code runs instead, or says why not.
     """
@@ -78,6 +80,7 @@ class Lowered:
     labels: dict[str, Node] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
     checks: tuple[str, ...] = ()
+    tail: Tail | None = None
 
 
 @dataclass(slots=True)
@@ -382,6 +385,8 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
     inputs = tuple(low.out(v) if v.node in live else "" for v in graph.inputs)
     for value in graph.inputs:
         low.keep_empty(value)
+    behind = find_tail(graph, inference, live)
+    live = live.difference(behind)
     for node in graph.nodes:
         if node not in live or node.op.name == _INPUT:
             continue
@@ -395,6 +400,13 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
             fallback[node.op.name] += 1
             reasons[f"{node.op.name}: {reason}"] = None
             _on_host(low, node, call)
+    tail = Tail(graph, inference, behind) if behind else None
+    if tail is not None:
+        kinds = {s.node.op.name for s in inference.stops}
+        causes = [n for n in behind if n.op.name in kinds]
+        fallback.update(n.op.name for n in causes)
+        reasons.update(dict.fromkeys(f"{n.op.name}: its shape depends on data" for n in causes))
+        _add_tail(low, tail)
     outputs = tuple(_output(low, v) for v in graph.outputs)
     checks = tuple(low.checks)
     network = nd.Network(
@@ -408,7 +420,7 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
     known = {name: value.display_name for value, name in low._names.items()}
     known |= {name: value.display_name for value, (name, _) in low._packed.items()}
     why = tuple(reasons)
-    return Lowered(network, inputs, outputs, dict(fallback), why, low.labels, known, checks)
+    return Lowered(network, inputs, outputs, dict(fallback), why, low.labels, known, checks, tail)
 
 
 def _lowered(low: Lowering, node: Node, call: Call) -> str | None:
@@ -491,6 +503,15 @@ def _on_host(low: Lowering, node: Node, call: Call) -> None:
 
     writes = tuple(low.out(v) for v in node.outputs)
     low.add(nd.Host(low.label(node), reads, writes, run))
+
+
+def _add_tail(low: Lowering, tail: Tail) -> None:
+    """One Python step for all that follows results whose shapes depend on data."""
+    reads = tuple(low.name(v) for v in tail.reads)
+    name = low.label(tail.nodes[0])
+    for node in tail.nodes[1:]:
+        low.label(node)
+    low.add(nd.Host(name, reads, tuple(low.out(v) for v in tail.writes), tail.run))
 
 
 def _output(low: Lowering, value: Value) -> str:
