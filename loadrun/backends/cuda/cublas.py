@@ -5,7 +5,8 @@ product. A handle of our own has no such limit: it stays on one stream, and its 
 to it, so that a recorded graph holds no allocation.
 
 Source: cuBLAS documentation (cublasCreate, cublasSetStream, cublasSetWorkspace, cublasSetMathMode,
-cublas<t>gemmStridedBatched, "CUDA Graphs Support"; numbers of the enumerations from its headers).
+cublas<t>gemmStridedBatched, cublasGemmStridedBatchedEx, "CUDA Graphs Support"; numbers of the
+enumerations from its headers).
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ __all__ = ["WORKSPACE_BYTES", "Cublas", "find_library"]
 WORKSPACE_BYTES = 32 << 20
 _DEFAULT_MATH, _TF32_MATH = 0, 3
 _OP_N, _OP_T = 0, 1
+# cudaDataType, cublasComputeType_t, cublasGemmAlgo_t.
+_FLOAT = 0
+_HALVES = {"float16": 2, "bfloat16": 14}
+_COMPUTE_FLOAT, _DEFAULT_ALGORITHM = 68, -1
 _STATUS = {
     1: "it is not initialised", 3: "no memory", 7: "a wrong argument", 8: "the device is too old",
     11: "a mapping failed", 13: "the device failed", 14: "an internal error", 15: "not supported",
@@ -90,6 +95,11 @@ class Cublas:
             _POINTER, _INT, _INT, _INT, _INT, _INT, _POINTER, _POINTER, _INT, _LONG,
             _POINTER, _INT, _LONG, _POINTER, _POINTER, _INT, _LONG, _INT,
         )  # fmt: skip
+        self._gemm_ex = self._function(
+            "cublasGemmStridedBatchedEx",
+            _POINTER, _INT, _INT, _INT, _INT, _INT, _POINTER, _POINTER, _INT, _INT, _LONG,
+            _POINTER, _INT, _INT, _LONG, _POINTER, _POINTER, _INT, _INT, _LONG, _INT, _INT, _INT,
+        )  # fmt: skip
         self._call("cublasCreate_v2", (_POINTER,), ctypes.byref(self._handle))
         try:
             # Another stream takes the workspace away again, so the stream comes first.
@@ -127,11 +137,22 @@ class Cublas:
             self._set_math(tf32=spec.tf32)
         m, n, k = spec.m, spec.n, spec.k
         lda, ldb = m if spec.transpose_a else k, k if spec.transpose_b else n
-        status = self._gemm(
+        step_a = 0 if spec.shared_a else m * k
+        begin = (
             self._handle, (_OP_N, _OP_T)[spec.transpose_b], (_OP_N, _OP_T)[spec.transpose_a],
-            n, m, k, ctypes.addressof(self._one), b, ldb, k * n, a, lda, m * k,
-            ctypes.addressof(self._zero), c, n, m * n, spec.batch,
+            n, m, k, ctypes.addressof(self._one),
         )  # fmt: skip
+        zero = ctypes.addressof(self._zero)
+        kind = _HALVES.get(spec.dtype)
+        if kind is None:
+            status = self._gemm(
+                *begin, b, ldb, k * n, a, lda, step_a, zero, c, n, m * n, spec.batch
+            )
+        else:
+            status = self._gemm_ex(
+                *begin, b, kind, ldb, k * n, a, kind, lda, step_a, zero, c, _FLOAT, n, m * n,
+                spec.batch, _COMPUTE_FLOAT, _DEFAULT_ALGORITHM,
+            )  # fmt: skip
         _check(str(spec), status)
 
     def close(self) -> None:

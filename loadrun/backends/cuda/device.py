@@ -93,7 +93,7 @@ class Device(Protocol):
         ...
 
     def gemm(self, spec: Gemm, a: int, b: int, c: int) -> None:
-        """A batch of float32 products of matrices by the vendor's library."""
+        """A batch of products of matrices by the vendor's library."""
         ...
 
     def no_convolutions(self) -> str | None:

@@ -19,14 +19,24 @@ _FLOAT = np.float32
 
 
 def matrix_product(spec: Gemm, memory: Bytes, a: int, b: int) -> Array:
-    """The products of a batch, contiguous."""
-    left = _matrix(memory, a, (spec.batch, spec.m, spec.k), turned=spec.transpose_a)
-    right = _matrix(memory, b, (spec.batch, spec.k, spec.n), turned=spec.transpose_b)
+    """The products of a batch, float32 and contiguous."""
+    batch = 1 if spec.shared_a else spec.batch
+    left = _matrix(spec.dtype, memory, a, (batch, spec.m, spec.k), turned=spec.transpose_a)
+    right = _matrix(spec.dtype, memory, b, (spec.batch, spec.k, spec.n), turned=spec.transpose_b)
     return np.ascontiguousarray(np.matmul(left, right))
 
 
-def _matrix(memory: Bytes, address: int, shape: tuple[int, int, int], *, turned: bool) -> Array:
-    flat = memory(address, 4 * math.prod(shape)).view(_FLOAT)
+def _matrix(
+    dtype: str, memory: Bytes, address: int, shape: tuple[int, int, int], *, turned: bool
+) -> Array:
+    """Matrices at an address as float32."""
+    count = math.prod(shape)
+    if dtype == "bfloat16":
+        bits = memory(address, 2 * count).view(np.uint16).astype(np.uint32) << np.uint32(16)
+        flat: Array = bits.view(_FLOAT)
+    else:
+        size = np.dtype(dtype).itemsize
+        flat = memory(address, size * count).view(dtype).astype(_FLOAT)
     batch, rows, columns = shape
     if turned:
         return flat.reshape(batch, columns, rows).swapaxes(1, 2)

@@ -158,7 +158,15 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """C = A B of float32 for a batch; transposed operands are stored the other way round."""
+    """C = A B for a batch, sums and C in float32.
+
+    Attributes:
+        batch, m, n, k: A is m x k, B is k x n.
+        transpose_a, transpose_b: Whether an operand is stored the other way round.
+        tf32: Whether float32 factors may be rounded to TF32.
+        dtype: Of A and B: float32, float16 or bfloat16.
+        shared_a: Whether all of the batch have the same A.
+    """
 
     batch: int
     m: int
@@ -167,11 +175,14 @@ class Gemm:
     transpose_a: bool = False
     transpose_b: bool = False
     tf32: bool = False
+    dtype: str = "float32"
+    shared_a: bool = False
 
     def __str__(self) -> str:
         turned = "nt"[self.transpose_a] + "nt"[self.transpose_b]
-        rounded = " tf32" if self.tf32 else ""
-        return f"gemm_{turned} {self.batch}x{self.m}x{self.n}x{self.k}{rounded}"
+        more = [self.dtype] * (self.dtype != "float32") + ["tf32"] * self.tf32
+        sizes = f"{'1:' if self.shared_a else ''}{self.batch}x{self.m}x{self.n}x{self.k}"
+        return " ".join([f"gemm_{turned} {sizes}", *more])
 
 
 @dataclass(frozen=True, slots=True)

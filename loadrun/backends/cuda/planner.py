@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from loadrun.backends.cuda import nodes as nd
-from loadrun.backends.cuda import source
+from loadrun.backends.cuda import products, source
 from loadrun.backends.cuda.convolution import choices, emit_convolution
 from loadrun.backends.cuda.emit_conv import emit_conv
 from loadrun.backends.cuda.emit_pointwise import emit_pointwise, simple_launch
@@ -159,7 +159,8 @@ def _emit(draft: _Draft, node: nd.Node) -> list[Step]:
 def _convolution(draft: _Draft, node: nd.Conv) -> list[Step]:
     """A convolution or a product of matrices, by the candidate that is chosen."""
     net, target = draft.net, draft.target
-    found = (*candidates(node, net, target), *choices(node, net, target))
+    found = candidates(node, net, target)
+    found += (*products.choices(node, net, target, found), *choices(node, net, target))
     layer = signature(node, net)
     choice = draft.choose(layer, found)
     if choice.algorithm is Algorithm.CUDNN:
@@ -167,7 +168,8 @@ def _convolution(draft: _Draft, node: nd.Conv) -> list[Step]:
     elif choice.algorithm is Algorithm.WINOGRAD:
         made = emit_winograd(node, net, draft, choice)
     else:
-        made = emit_conv(node, net, draft, choice)
+        product = choice.algorithm is Algorithm.LIBRARY
+        made = emit_conv(products.as_product(node, net) if product else node, net, draft, choice)
     if target.tf32:
         made = [
             replace(s, gemm=replace(s.gemm, tf32=True)) if isinstance(s, Library) else s

@@ -37,8 +37,8 @@ _REPEATS = 5
 _WHOLE_RUNS = 12  # of each of the two whole networks, the first three aside
 _GAIN = 0.98  # a candidate must be this much faster than the guess
 # What a measured time depends on: these modules and kernels.
-_MODULES = ("convolution", "emit_conv", "emit_tiles", "variants", "planner")
-_KERNELS = ("gemm", "tile", "direct", "prelude")
+_MODULES = ("convolution", "emit_", "planner", "products", "variants")
+_KERNELS = ("direct", "gemm", "prelude", "tile", "winograd")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from loadrun.backends.base import CompileOptions
 from loadrun.backends.cuda import cublas, device_cupy
 from loadrun.backends.cuda.backend import CudaProgram
 from loadrun.backends.cuda.device_cupy import CupyDevice
+from loadrun.backends.cuda.emulated import _bytes
+from loadrun.backends.cuda.numpy_library import matrix_product
 from loadrun.backends.cuda.plan import Gemm, Kernel
 from loadrun.cli import main
 from loadrun.session import Session
@@ -330,6 +332,34 @@ def test_cublas_gets_the_right_arguments(
     device.download(got, places[2])
     np.testing.assert_allclose(got, a @ b, rtol=1e-5, atol=1e-5)
     assert cublas_stub.stub_math() == (3 if tf32 else 0)
+    device.close()
+
+
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_cublas_multiplies_halves_and_one_matrix_by_many(
+    fake: Fake, dtype: str, turned: tuple[bool, bool]
+) -> None:
+    device = CupyDevice()
+    spec = Gemm(3, 3, 4, 5, *turned, dtype=dtype, shared_a=True)
+    random = np.random.default_rng(5)
+    a = random.integers(-64, 64, (1, 3, 5)).astype(np.float32) / 16
+    b = random.integers(-64, 64, (3, 5, 4)).astype(np.float32) / 16  # exact in all three types
+    places = []
+    for x, turn in zip((a, b), turned, strict=True):
+        array = np.ascontiguousarray(x.swapaxes(1, 2) if turn else x)
+        if dtype == "bfloat16":
+            array = (array.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+        elif dtype == "float16":
+            array = array.astype(np.float16)
+        places.append(device.allocate(array.nbytes))
+        device.upload(places[-1], array)
+    places.append(device.allocate(144))
+    device.gemm(spec, *places)
+    got = np.empty((3, 3, 4), np.float32)
+    device.download(got, places[2])
+    np.testing.assert_array_equal(got, a @ b)
+    np.testing.assert_array_equal(matrix_product(spec, _bytes, *places[:2]), a @ b)
     device.close()
 
 

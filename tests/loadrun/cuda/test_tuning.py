@@ -171,7 +171,20 @@ def _dynamic_net() -> Graph:
     return b.graph()
 
 
+def _products_net() -> Graph:
+    """Products in float16, and a batch of them; a 1x1 convolution without anything behind it."""
+    b = GraphBuilder()
+    x = b.input("data", (3, 32, 8, 8), dtype="Float16")
+    y = b.conv2d(x, _weights(64, 32, 1, 1, dtype=np.float16) * np.float16(0.2))
+    z = b.reshape(y, (3, 64, 64))
+    z = b.relu(b.matmul(z, b.transpose(z, (0, 2, 1))))
+    z = b.reshape(z, (192, 64))
+    b.output(b.matmul(z, b.param(_weights(64, 64, dtype=np.float16) * np.float16(0.2))), "y")
+    return b.graph()
+
+
 NETS = {
+    "products": (_products_net, (3, 32, 8, 8), np.float16),
     "float32": (_net, DATA.shape, np.float32),
     "float16": (_f16_net, DATA.shape, np.float16),
     "volume": (_volume_net, (2, 2, 5, 6, 7), np.float32),
@@ -209,6 +222,7 @@ def test_every_candidate_of_every_layer_is_right(name: str) -> None:
     device.close()
     assert Algorithm.CUDNN in seen
     assert len(seen) > 1
+    assert (Algorithm.LIBRARY in seen) == (name == "products")
 
 
 def test_what_follows_is_part_of_the_librarys_call() -> None:
