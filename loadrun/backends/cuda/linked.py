@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 
 from loadrun.backends.cuda import nodes as nd
-from loadrun.backends.cuda.lower import Lowering
+from loadrun.backends.cuda.lower import Lowering, NotApplicable
 from mgeserial.ir.graph import Node
 
 __all__ = ["fill", "link", "name_of", "verify"]
+
+
+_MOST = (1 << 31) - 1
 
 
 def name_of(node: Node) -> str:
@@ -41,7 +44,12 @@ def link(
 
     Returns:
         Tensors `heads` (places,) and `next` (entries,), int32; -1 ends a list.
+
+    Raises:
+        NotApplicable: There are more entries or places than 31 bits count.
     """
+    if max(entries, places) > _MOST:
+        raise NotApplicable("more entries than 31 bits count")
     heads = low.temp((places,), "int32", "i32")
     after = low.temp((entries,), "int32", "i32")
     fill(low, node, heads, places, -1)
