@@ -17,6 +17,7 @@ import numpy as np
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu import steps_conv
 from loadrun.backends.cpu.expr import Expr, Op, chain, inline, merge_inputs
+from loadrun.backends.cpu.kernels import deconv
 from loadrun.backends.cpu.kernels.pool import PoolSpec
 from loadrun.backends.cpu.lower import Lowering, NotApplicable, lowers
 from loadrun.backends.cpu.plan import Array
@@ -27,7 +28,7 @@ from mgeserial import params as P
 from mgeserial.dtypes import DType, DTypeEnum
 from mgeserial.ir.graph import Node, Value
 from mgeserial.ir.types import Call
-from mgeserial.ops.conv import CONV_BIAS_FORWARD, CONVOLUTION
+from mgeserial.ops.conv import CONV_BIAS_FORWARD, CONVOLUTION, CONVOLUTION_BACKWARD_DATA
 from mgeserial.ops.convrules import geometry, product_dtype, same_scale
 from mgeserial.ops.elemwise import ELEMWISE
 from mgeserial.ops.layouts import single_layout
@@ -176,6 +177,30 @@ def convolution(low: Lowering, node: Node, call: Call) -> None:
     names = (y, low.codes(more[1], g.dst)) if addend is not None else (y,)
     out = _apply(low, node, last, names) if last.ops else y
     low.set_codes(node.outputs[0], out, g.dst)  # of a float32 output: its values
+
+
+@lowers(CONVOLUTION_BACKWARD_DATA)
+def transposed(low: Lowering, node: Node, call: Call) -> None:
+    """Quantised codes of 8 and 4 bits, constant filter, sums below 2**24, any layout."""
+    flt, diff, out = node.inputs[0], node.inputs[1], node.outputs[0]
+    a, b = _type(low, diff), _type(low, flt)
+    _range(a)
+    g = geometry(call.param, low.shape(out), low.shape(flt))
+    if g.dst_shape != low.shape(diff):
+        raise NotApplicable("an output that the filter does not fill")
+    spec = conv_spec(g)
+    if spec.sh * spec.sw > 64 or not deconv.suits(spec, 16):
+        raise NotApplicable("groups smaller than a vector, or a wide stride")
+    codes = low.need_array(flt, "the filter").astype(np.int32) - (b.zero_point or 0)
+    weights = np.ascontiguousarray(g.kernel(codes))
+    by_input = weights.transpose(0, 2, 1, 3, 4).reshape(spec.groups, spec.ic, -1)
+    low.bounds[out] = _bounded(by_input, None, a)
+    last = _finish(product_dtype(b, a), _type(low, out), None, None)
+    x = low.codes(diff, g.dst)
+    y = low.temp((g.batch, spec.groups * spec.ic, *g.sizes))
+    kernel = weights.astype(np.float32)
+    low.add(nd.TransposedConv(low.label(node), (x,), (y,), spec, kernel, exact=True))
+    low.set_codes(out, _apply(low, node, last, (y,)) if last.ops else y, g.src)
 
 
 @lowers(MATRIX_MUL)
