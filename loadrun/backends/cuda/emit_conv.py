@@ -10,7 +10,15 @@ from loadrun.backends.cuda.emit_pointwise import scalar_args, scalar_params, sim
 from loadrun.backends.cuda.emit_tiles import Maker, is_uniform, places, tile_fields, weights
 from loadrun.backends.cuda.expr import ACC, Expr, render
 from loadrun.backends.cuda.plan import Arg, Launch, Library, Pointer, Step
-from loadrun.backends.cuda.variants import Algorithm, Choice, Tile, inner_size, pixels
+from loadrun.backends.cuda.variants import (
+    DEPTHWISE_ROWS,
+    Algorithm,
+    Choice,
+    Tile,
+    depthwise_items,
+    inner_size,
+    pixels,
+)
 
 __all__ = ["common_fields", "emit_conv", "extra_code", "extras_of", "store_code"]
 
@@ -93,6 +101,8 @@ def emit_conv(node: nd.Conv, net: nd.Network, maker: Maker, choice: Choice) -> l
         return _library(node, net, maker)
     if choice.algorithm is Algorithm.DIRECT:
         return [_direct(node, net)]
+    if choice.algorithm is Algorithm.DEPTHWISE:
+        return [_depthwise(node, net)]
     return _gemm(node, net, maker, choice)
 
 
@@ -124,6 +134,32 @@ def _direct(node: nd.Conv, net: nd.Network) -> Launch:
     return simple_launch(
         node, kernel, (*args, *scalar_args(node.expr)), items,
         flops=_flops(node), algorithm="direct",
+    )  # fmt: skip
+
+
+def _depthwise(node: nd.Conv, net: nd.Network) -> Launch:
+    params, extra_args, elements = extras_of(node, net)
+    body, result = render(node.expr, elements)
+    kernel = source.kernel(
+        "conv_depthwise", "depthwise", **common_fields(node, net), EXTRAS=params,
+        SCALARS=scalar_params(node.expr),
+        ROWS=DEPTHWISE_ROWS, SH=node.stride[1], DH=node.dilate[1], BODY="\n    ".join(body),
+        RESULT=result,
+    )  # fmt: skip
+    items, strips = depthwise_items(node)
+    xn, _, xc, _, xh, xw = node.x_strides
+    yn, _, yc, _, yh, yw = node.y_strides
+    ints = (
+        items, node.groups, strips, *node.size[1:], *node.out[1:], node.stride[2], *node.pad[1:],
+        node.dilate[2], xn, xc, xh, xw, node.w_strides[0], node.w_strides[2], yn, yc, yh, yw,
+        node.x_zero, node.w_zero,
+    )  # fmt: skip
+    args: tuple[Arg, ...] = (
+        Pointer(node.x), Pointer(node.w), *extra_args, Pointer(node.outputs[0]), *ints,
+    )  # fmt: skip
+    return simple_launch(
+        node, kernel, (*args, *scalar_args(node.expr)), items, per_block=128, block=128,
+        flops=_flops(node), algorithm="depthwise",
     )  # fmt: skip
 
 
@@ -248,7 +284,8 @@ def _library(node: nd.Conv, net: nd.Network, maker: Maker) -> list[Step]:
         SCALARS=scalar_params(node.expr), BODY="\n  ".join(body), RESULT=result,
     )  # fmt: skip
     items = g.batch * g.m * g.n
-    args = (Pointer(sums), *extra_args, Pointer(y), items, g.m, g.n, *scalar_args(node.expr))
+    channels = node.groups * node.outputs_each
+    args = (Pointer(sums), *extra_args, Pointer(y), items, channels, g.n, *scalar_args(node.expr))
     after = simple_launch(
         node, kernel, args, items,
         reads=tuple(dict.fromkeys((sums, *(a.tensor for a in node.extras)))),

@@ -183,7 +183,17 @@ def _products_net() -> Graph:
     return b.graph()
 
 
+def _groups_net() -> Graph:
+    """A 1x1 convolution in groups, with a number for each channel behind it."""
+    b = GraphBuilder()
+    x = b.input("data", (1, 64, 10, 10))
+    y = b.conv2d(x, _weights(128, 16, 1, 1), _weights(128), groups=4)
+    b.output(b.relu(y), "y")
+    return b.graph()
+
+
 NETS = {
+    "groups": (_groups_net, (1, 64, 10, 10), np.float32),
     "products": (_products_net, (3, 32, 8, 8), np.float16),
     "float32": (_net, DATA.shape, np.float32),
     "float16": (_f16_net, DATA.shape, np.float16),
@@ -222,7 +232,7 @@ def test_every_candidate_of_every_layer_is_right(name: str) -> None:
     device.close()
     assert Algorithm.CUDNN in seen
     assert len(seen) > 1
-    assert (Algorithm.LIBRARY in seen) == (name == "products")
+    assert (Algorithm.LIBRARY in seen) == (name in ("groups", "products"))
 
 
 def test_what_follows_is_part_of_the_librarys_call() -> None:
