@@ -41,6 +41,11 @@ def entry(name: str, target: Target) -> Func:
     return Func(PREFIX + (name or "main"), ENTRY_PARAMS, target, external=True, noalias=False)
 
 
+def table(f: Func) -> str:
+    """In an entry point: the kernel's own table (`Kernel.words`)."""
+    return f.op(f"load ptr, ptr {f.gep('%args', -8)}, align 8")
+
+
 def inner(name: str, params: Sequence[tuple[str, str]], target: Target) -> Func:
     """A function that only this kernel calls."""
     return Func(PREFIX + name, params, target)

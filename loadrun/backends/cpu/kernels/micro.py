@@ -40,17 +40,10 @@ _STRAIGHT = 8
 # Longest sum in one register. Parts cost two accesses of the first-level cache per sum: 1 % of the
 # products of 256 steps. Errors of ResNet-50 with one register per sum were 2.5 times as large.
 MAX_SUM = 256
-# Six pointers travel in registers. `sizes` points to the words of `SIZES`.
-PARAMS = (
-    ("ptr", "in"),
-    ("ptr", "w"),
-    ("ptr", "out"),
-    ("ptr", "res"),
-    ("ptr", "next"),
-    ("ptr", "taps"),
-    ("ptr", "bias"),
-    ("ptr", "sizes"),
-)
+# `frame` points to the words of `FRAME`, pointers all, `sizes` to those of `SIZES`. What a tile
+# needs first travels in registers; `res` is the second operand, `next` what to prefetch.
+PARAMS = (("ptr", "in"), ("ptr", "out"), ("ptr", "frame"), ("ptr", "sizes"))
+FRAME = ("res", "next", "w", "bias", "taps")
 SIZES = ("ntaps", "obs", "rbs", "part")
 Walk = tuple[int, int]  # bytes from one row to the next, from one pixel to the next
 
@@ -138,6 +131,21 @@ def _size(f: Func, name: str) -> str:
     return f.load_i64("%sizes", 8 * SIZES.index(name))
 
 
+def frame(f: Func) -> str:
+    """Memory for a frame; to be asked for outside of all loops."""
+    return f.op(f"alloca [{len(FRAME)} x i64], align 16")
+
+
+def fill_frame(f: Func, frame: str, **pointers: str) -> None:
+    """Set pointers of a frame by name."""
+    for name, value in pointers.items():
+        f.do(f"store ptr {value}, ptr {f.gep(frame, 8 * FRAME.index(name))}, align 8")
+
+
+def _pointer(f: Func, name: str) -> str:
+    return f.load_ptr("%frame", FRAME.index(name))
+
+
 def _fill(f: Func, tile: Tile) -> None:
     acc = _start(f, tile)
     heavy = tile.sums > 2 and _epilogue_size(tile.epilogue, f.target) > _STRAIGHT
@@ -148,7 +156,7 @@ def _fill(f: Func, tile: Tile) -> None:
         _finish_kept(f, tile, kept)
         return
     if tile.depth:
-        taken: list[tuple[str, str]] = [("ptr", "%w"), ("ptr", "%next")]
+        taken = [("ptr", v) for v in _streams(f, tile)]
         every = [a for a in acc for _ in range(tile.pixels)]
         _, found = _sum(f, tile, (0, _size(f, "ntaps")), taken, every)
     else:
@@ -196,7 +204,7 @@ def _fill_kept(f: Func, tile: Tile, kept: str, first: Sequence[str]) -> None:
 def _sum_parts(f: Func, tile: Tile, kept: str) -> None:
     """The whole reduction, part by part; what was summed before waits on the stack."""
     vb = f.target.vector_bytes
-    streams = [("ptr", "%w"), ("ptr", "%next")]
+    streams = [("ptr", v) for v in _streams(f, tile)]
     taps, most = _size(f, "ntaps"), _size(f, "part")
     with f.loop(0, taps, most, streams, sure=True) as part:
         end = f.min(f.add(part.i, most), taps)
@@ -212,7 +220,8 @@ def _sum_parts(f: Func, tile: Tile, kept: str) -> None:
 def _finish_kept(f: Func, tile: Tile, kept: str) -> None:
     """Epilogue and stores, one pixel after the other."""
     operand = common.needs_operand(tile.epilogue)
-    starts = [("ptr", kept), ("ptr", "%out"), ("ptr", "%res")][: 3 if operand else 2]
+    starts = [("ptr", kept), ("ptr", "%out")]
+    starts += [("ptr", _pointer(f, "res"))] if operand else []
     obs = _size(f, "obs") if tile.nb > 1 else 0
     rbs = _size(f, "rbs") if tile.nb > 1 and operand else 0
 
@@ -238,6 +247,12 @@ def _finish_kept(f: Func, tile: Tile, kept: str) -> None:
 
 
 # -- the reduction
+def _streams(f: Func, tile: Tile) -> list[str]:
+    """Weights, and what is prefetched."""
+    w = _pointer(f, "w")
+    return [w, _pointer(f, "next") if tile.fetch_lines else w]
+
+
 def _sum(
     f: Func,
     tile: Tile,
@@ -249,8 +264,9 @@ def _sum(
     vb = f.target.vector_bytes
     sums = f.it if tile.dot else f.vt
     carried = [*streams, *((sums, a) for a in acc)]
+    table = _pointer(f, "taps")
     with f.loop(*taps, 1, carried, sure=True) as tap:
-        offset = f.load_i32("%taps", f.mul(tap.i, 4))
+        offset = f.load_i32(table, f.mul(tap.i, 4))
         source, weights = f.gep("%in", offset), tap.v[0]
         for line in range(tile.fetch_lines):
             f.prefetch(tap.v[1], line * LINE)
@@ -312,7 +328,8 @@ def _start(f: Func, tile: Tile) -> list[str]:
     ty = f.it if tile.dot else f.vt
     if not tile.bias:
         return ["zeroinitializer"] * tile.nb
-    return [f.load("%bias", o * f.target.vector_bytes, ty=ty) for o in range(tile.nb)]
+    bias = _pointer(f, "bias")
+    return [f.load(bias, o * f.target.vector_bytes, ty=ty) for o in range(tile.nb)]
 
 
 def _load(f: Func, tile: Tile, base: str, offset: int, o: int) -> str:
@@ -334,9 +351,10 @@ def _finish(f: Func, tile: Tile, acc: Sequence[str]) -> None:
     outs, others = tile.offsets(tile.y), tile.offsets(tile.res)
     obs = _size(f, "obs") if tile.nb > 1 else 0
     rbs = _size(f, "rbs") if tile.nb > 1 and operand else 0
+    more = _pointer(f, "res") if operand else ""
     for o in range(tile.nb):
         out = f.gep("%out", f.mul(obs, o))
-        base = f.gep("%res", f.mul(rbs, o)) if operand else ""
+        base = f.gep(more, f.mul(rbs, o)) if operand else ""
         for p in range(tile.pixels):
             other = _load(f, tile, base, others[p], o) if operand else ""
             value = common.apply(f, acc[o * tile.pixels + p], tile.epilogue, other)

@@ -67,6 +67,7 @@ class Recurrent:
         self._tiles = {n: self._tile(n) for n in {self.rows, batch - (groups - 1) * self.rows}}
         f = common.entry("", target)
         p = [f.load_ptr("%args", k) for k in range(8)]
+        p.append(micro.frame(f))
         step = groups * self.panels
         with f.loop("%begin", "%end") as unit:
             time, rest = f.div(unit.i, step), f.mod(unit.i, step)
@@ -114,7 +115,7 @@ class Recurrent:
 
         h = _choose(f, first, row_of(p[2], 0, low), row_of(p[4], before, low))
         weights = f.gep(p[1], f.mul(panel, hidden * self.nb * vb))
-        self._product(f, rows, h, weights, p[7])
+        self._product(f, rows, h, weights, p[7], p[8])
         start = f.mul(panel, self.each * vb)
         # The last panel may be narrower, and its last vector partly filled.
         full = hidden // (self.each * self.target.lanes)
@@ -140,13 +141,10 @@ class Recurrent:
                     left = -(-hidden // self.target.lanes) - full * self.each
                     self._cells(f, places, start, last, left, self.rest)
 
-    def _product(self, f: Func, rows: int, h: str, weights: str, taps: str) -> None:
-        w = weights
-        sizes = f.op(f"load ptr, ptr {f.gep('%args', -8)}, align 8")
-        f.call(
-            self._tiles[rows].name,
-            [("ptr", v) for v in (h, w, "%scratch", w, w, taps, w, sizes)],
-        )
+    def _product(self, f: Func, rows: int, h: str, weights: str, taps: str, frame: str) -> None:
+        micro.fill_frame(f, frame, w=weights, taps=taps)
+        places = (h, "%scratch", frame, common.table(f))
+        f.call(self._tiles[rows].name, [("ptr", v) for v in places])
 
     def _cells(
         self, f: Func, places: _Places, start: Int, last: str, count: int, rest: int

@@ -141,7 +141,20 @@ class Tiled:
         bases = [self.chunks, g.images, self.panels, g.groups]
         if not c.panels_first:
             bases = bases[2:] + bases[:2]
+        rows = [w.row * c.height for w in (g.x, g.y, res)]
+        vectors = {
+            "start": (g.x.start, g.y.start, res.start, self.panel_bytes if share else 0),
+            "image": (g.x.image, g.y.image, res.image, 0),
+            "vector": (0, g.y.vector, res.vector, 0),
+            "first": (*rows, 0),
+            "row": (*rows, sum(n for _, n in self.cols) * share),
+        }
         fields = {
+            "ntaps": g.taps,
+            "obs": g.y.vector,
+            "rbs": res.vector,
+            "part": max(self._part(), 1),
+            **{f"{name}{k}": n for name, four in vectors.items() for k, n in enumerate(four)},
             **{f"base{k}": base for k, base in enumerate(bases[:3])},
             "panels_first": int(c.panels_first),
             "main": self.main,
@@ -150,27 +163,11 @@ class Tiled:
             "full": self.full,
             "vectors": g.vectors,
             "nb": c.nb,
-            "ntaps": g.taps,
             "taps_bytes": 4 * g.taps,
-            "part": max(self._part(), 1),
-            "x_start": g.x.start,
-            "x_image": g.x.image,
-            "x_row": g.x.row * c.height,
-            "y_start": g.y.start,
-            "y_image": g.y.image,
-            "y_row": g.y.row * c.height,
-            "obs": g.y.vector,
-            "res_start": res.start,
-            "res_image": res.image,
-            "res_row": res.row * c.height,
-            "rbs": res.vector,
             "group_bytes": self.group_bytes,
             "panel_bytes": self.panel_bytes,
             "weight_image": g.weight_image,
             "bias_vector": self.target.vector_bytes if g.bias else 0,
-            "fetch_panel": self.panel_bytes if share else 0,
-            "fetch_row": sum(n for _, n in self.cols) * share,
-            "fetch_tile": share,
         }
         runs: dict[tuple[int, int], list[tiled_driver.Run]] = {}
         tiles: list[Part] = []
@@ -179,7 +176,7 @@ class Tiled:
                 for width, count in cols:
                     tile = self._tile(width, height, nb, tail)
                     tiles.append(tile)
-                    steps = (width * g.x.pixel, width * g.y.pixel, width * res.pixel)
+                    steps = (width * g.x.pixel, width * g.y.pixel, width * res.pixel, share)
                     runs.setdefault((narrow, edge), []).append((tile.symbol, count, *steps))
         driver = tiled_driver.driver(self.target)
         words = tiled_driver.words(fields, runs)

@@ -83,13 +83,23 @@ def input_tile(m: int, target: Target) -> Part:
     """B^T d B of one tile and one vector of channels: parameters (in, v, sizes)."""
     f = Func("in", [("ptr", "in"), ("ptr", "v"), ("ptr", "sizes")], target, external=True)
     bt, n, vb = wm.matrices(m)[2], m + 2, target.vector_bytes
-    rows = _spaced(f, "%in", _word(f, "x_row"), n)
-    columns = [wm.apply_rows(f, bt, [f.load(rows[r], c * vb) for r in range(n)]) for c in range(n)]
+    # Half done, the tile waits on the stack: too large for the registers, it would go there anyway,
+    # but not aligned.
+    half = f.op(f"alloca [{n * n * vb} x i8], align {vb}")
+    row = _word(f, "x_row")
+    with f.loop(0, n, 1, [("ptr", "%in"), ("ptr", half)]) as c:
+        source, to = c.v
+        column = wm.apply_rows(f, bt, [f.load(p) for p in _spaced(f, source, row, n)])
+        for i, value in enumerate(column):
+            f.store(value, to, i * n * vb)
+        c.next = [f.gep(source, vb), f.gep(to, vb)]
     step = _word(f, "v_point")
-    for i, base in enumerate(_spaced(f, "%v", f.mul(step, n), n)):
-        row = wm.apply_rows(f, bt, [columns[c][i] for c in range(n)])
-        for value, place in zip(row, _spaced(f, base, step, n), strict=True):
+    with f.loop(0, n, 1, [("ptr", half), ("ptr", "%v")]) as r:
+        source, to = r.v
+        line = wm.apply_rows(f, bt, [f.load(source, j * vb) for j in range(n)])
+        for value, place in zip(line, _spaced(f, to, step, n), strict=True):
             f.store(value, place)
+        r.next = [f.gep(source, n * vb), f.gep(to, f.mul(step, n))]
     return common.shared(f"winograd{m}_in", f)
 
 
@@ -129,7 +139,8 @@ class _Driver:
     def __init__(self, name: str, m: int, names: Sequence[str], target: Target) -> None:
         self.m, self.target, self.vb = m, target, target.vector_bytes
         self.f = f = common.entry(name, target)
-        self.table = f.op(f"load ptr, ptr {f.gep('%args', -8)}, align 8")
+        self.table = common.table(f)
+        self.frame = micro.frame(f)
         self.p = {name: f.load_ptr("%args", k) for k, name in enumerate(names)}
 
     def word(self, name: str) -> str:
@@ -168,6 +179,7 @@ class _Driver:
         starts = [("ptr", v), ("ptr", m), ("ptr", u)]
         with f.loop(0, self.word("points"), 1, starts, sure=True) as point:
             w = point.v[2]
+            micro.fill_frame(f, self.frame, w=w, taps=taps)
             places = [("ptr", p) for p in (*point.v[:2], f.gep(w, size))]
             for k in range(_RUNS):
                 run = f.gep(self.table, 8 * (len(FIELDS) + k * _RUN))
@@ -175,7 +187,8 @@ class _Driver:
                 step = f.load_i64(run, 16)
                 with f.loop(0, f.load_i64(run, 8), 1, places) as tile:
                     source, out, ahead = tile.v
-                    self.call(function, source, w, out, w, ahead, taps, w, self.table)
+                    micro.fill_frame(f, self.frame, next=ahead)
+                    self.call(function, source, out, self.frame, self.table)
                     tile.next = [f.gep(source, step), f.gep(out, step), f.gep(ahead, share)]
                 places = [("ptr", p) for p in tile.out]
             point.next = [f.gep(p, move) for p, move in zip(point.v, moves, strict=True)]
