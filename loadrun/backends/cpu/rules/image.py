@@ -9,8 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from loadrun.backends.cpu import nodes as nd
-from loadrun.backends.cpu.kernels import image as kernels
-from loadrun.backends.cpu.kernels.image import Planes, Resizing, Result, Warp
+from loadrun.backends.cpu.kernels import resizing
+from loadrun.backends.cpu.kernels import warp as warping
+from loadrun.backends.cpu.kernels.interpolate import Planes, Result
+from loadrun.backends.cpu.kernels.resizing import Resizing
+from loadrun.backends.cpu.kernels.warp import Warp
 from loadrun.backends.cpu.lower import Lowering, NotApplicable, lowers
 from loadrun.backends.cpu.plan import Array
 from loadrun.backends.cpu.rules.index import need_indices, need_positions
@@ -106,7 +109,7 @@ def _columns_first(
         *_row_tables(low, rows, np.float32),
         *_column_tables(low, how.columns, source, np.float32),
     )
-    make = functools.partial(kernels.resize, spec)
+    make = functools.partial(resizing.resize, spec)
     low.add(nd.Loops(low.unique("columns"), (x, *tables), (name,), "resize", make))
     one = Line(np.zeros((1, 1), np.intp), np.ones((1, 1), np.float32))
     return name, between, replace(how, columns=one, rows_only=True)
@@ -147,7 +150,7 @@ def _add_resize(
         how.result,
         how.rows_only,
     )
-    make = functools.partial(kernels.resize, spec)
+    make = functools.partial(resizing.resize, spec)
     low.add(nd.Loops(low.label(node), (x, *tables), (y,), "resize", make))
 
 
@@ -285,7 +288,7 @@ def _add_warp(
     y = low.out(node.outputs[0])
     status = low.check(how.y.images * how.y.h)
     spec = replace(how, dtypes=(low.dtype_name(x), low.dtype_name(matrix), low.dtype_name(y)))
-    make = functools.partial(kernels.warp, spec)
+    make = functools.partial(warping.warp, spec)
     low.add(nd.Loops(low.label(node), (x, matrix, *more), (y, status), "warp", make))
 
 

@@ -1,245 +1,16 @@
-"""Images read at other positions: resizing by tables, warps and maps.
-
-Tensors of images are (images, planes, h, middle, w, inner) in any layout: what lies before, between
-and behind height and width is treated alike. Numbers are combined in the order of the operators'
-definition, because ties of rounded results depend on it.
-"""
+"""Images read at other positions: warps by matrices, and maps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from loadrun.backends.cpu.kernels.interpolate import PLAIN, Planes, Result, weighted
 from loadrun.backends.cpu.kernels.nest import Lanes, Nest, Num, Tensor, Value
 from loadrun.backends.cpu.plan import Kernel
 from loadrun.backends.cpu.target import Target
 
 _FAR = float(1 << 30)  # positions beyond are outside of every image
-_UNROLLED = 16  # pairs of taps that are written out
-_IN_LINE = 8  # taps of a row that are
-
-
-@dataclass(frozen=True, slots=True)
-class Planes:
-    """Sizes of a tensor of images: images, planes before the height, h, middle, w, inner.
-
-    With `woven` the planes are the elements of a pixel, and `inner` is 1.
-    """
-
-    images: int
-    planes: int
-    h: int
-    middle: int
-    w: int
-    inner: int
-    woven: bool = False
-
-    @property
-    def pixel(self) -> int:
-        """Elements from a pixel to the next in its row."""
-        return self.planes if self.woven else self.inner
-
-    @property
-    def row(self) -> int:
-        """Elements of a row."""
-        return self.w * self.pixel
-
-    @property
-    def plane(self) -> int:
-        """Elements from a plane to the next."""
-        return 1 if self.woven else self.h * self.line
-
-    @property
-    def image(self) -> int:
-        """Elements of an image."""
-        return self.h * self.line * (1 if self.woven else self.planes)
-
-    @property
-    def line(self) -> int:
-        """Elements from a row to the next."""
-        return self.middle * self.row
-
-
-# -- results as elements
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How an interpolated number becomes an element.
-
-    Attributes:
-        how: float; away (rounded half away, limited to low..high); wrapped (rounded half away,
-            then the low bits of a 32-bit integer); cut (limited, then cut); fixed (an integer,
-            rounded by `shift` bits, then limited).
-        low, high: Limits.
-        shift: Of fixed numbers.
-        factor: What the number is multiplied by before.
-        zero: Taken off: of floats before that, of integers in the end.
-    """
-
-    how: str = "float"
-    low: int = 0
-    high: int = 255
-    shift: int = 0
-    factor: float = 1.0
-    zero: int = 0
-
-    def __call__(self, nest: Nest, value: Num) -> Num:
-        """The element."""
-        if self.how == "float" and self.zero:
-            value = value - float(self.zero)
-        found = self._element(nest, value)
-        return found if self.how == "float" else found - self.zero
-
-    def _element(self, nest: Nest, value: Num) -> Num:
-        if self.how == "fixed":
-            if self.shift:
-                value = (value + (1 << (self.shift - 1))) >> self.shift
-            return nest.clamp(value, self.low, self.high).to("i32")
-        if self.factor != 1.0:
-            value = value * self.factor
-        if self.how == "float":
-            return value
-        if self.how == "wrapped":
-            value = nest.round_away(value)
-            fits = (value > -2147483904.0) & (value < 2147483648.0)
-            low = nest.select(fits, value, 0.0).whole()
-            return nest.select(fits, low, -(1 << 31))
-        if self.how == "away":
-            value = nest.round_away(value)
-        # The largest float32 below 2**31 stands for it while in floats.
-        top = min(float(self.high), 2147483520.0)
-        kept = nest.clamp(value, float(self.low), top).whole()
-        return nest.select(value >= float(self.high), self.high, kept)
-
-
-# -- resizing
-
-
-@dataclass(frozen=True, slots=True)
-class Resizing:
-    """Two axes mixed by tables of elements and weights, (outputs, taps) each.
-
-    Attributes:
-        x, y: Source and result.
-        taps: Along rows and along columns.
-        crossed: Each element times its row's weight, times its column's, all summed up, rows
-            first; else columns are summed within rows.
-        fixed: Weights and sums are integers.
-        truncating: Sums of columns lose 4 bits, products with rows 16.
-        rows_only: Columns stay as they are; there are no tables for them.
-        result: What becomes of the sums.
-    """
-
-    x: Planes
-    y: Planes
-    taps: tuple[int, int]
-    dtypes: tuple[str, str]
-    crossed: bool = False
-    fixed: bool = False
-    truncating: bool = False
-    result: Result = Result()
-    rows_only: bool = False
-
-
-def resize(how: Resizing, target: Target) -> Kernel:
-    """Rows of the result, position by position.
-
-    Argument table: x; for rows (h, taps) the element as int32 and its weight; for columns
-    (taps, w * inner) the same, the element's offset within its row; y. Weights are float32, or
-    int32 when fixed. Units: rows of all planes.
-    """
-    weight = "int32" if how.fixed else "float32"
-    tables = ("int32", weight) * (1 if how.rows_only else 2)
-    nest = Nest((how.dtypes[0], *tables, how.dtypes[1]), target)
-    x, rows, row_weights, *more, y = nest.arrays
-    outer = how.x.images * how.x.planes
-    down, across = how.taps
-    acc = "i64" if how.fixed else "float"
-    in_line, unrolled = across <= _IN_LINE, down * across <= _UNROLLED
-
-    def value(source: Tensor, p: Lanes, k: Value) -> tuple[Num, Num]:
-        """Element and weight of a tap of the columns."""
-        start = nest.number(k, "i64") * how.y.row
-        at = replace(p, start=start + p.start)
-        found = source[more[0].line(at)].to(acc)
-        return found, more[1].line(at).to(acc)
-
-    with nest.each_unit(outer * how.y.h * how.y.middle) as unit:
-        mid, rest = unit % how.y.middle, unit // how.y.middle
-        row, plane = rest % how.y.h, rest // how.y.h
-        source = x.move(plane * (how.x.h * how.x.line) + mid * how.x.row)
-        to = y.move(unit * how.y.row)
-
-        def lifted(line: Tensor, heavy: Num, p: Lanes, t: Value, so_far: Num | None) -> Num:
-            found, weight = value(line, p, t)
-            return _sum(so_far, found * heavy, weight)
-
-        def mixed(p: Lanes) -> None:
-            def one_row(s: Value, total: Num | None) -> Num:
-                at = row * down + s
-                line = source.move(rows[at] * how.x.line)
-                heavy = row_weights[at]
-                if how.crossed:
-                    return _columns(
-                        nest,
-                        across,
-                        in_line,
-                        total,
-                        lambda t, so_far: lifted(line, heavy, p, t, so_far),
-                    )
-                part = (
-                    line.line(p).to(acc)
-                    if how.rows_only
-                    else _columns(
-                        nest, across, in_line, None, lambda t, sum_: _sum(sum_, *value(line, p, t))
-                    )
-                )
-                if how.truncating:
-                    part = (part >> 4) * heavy >> 16
-                    return part if total is None else total + part
-                return _sum(total, part, heavy)
-
-            if unrolled:
-                total = None
-                for s in range(down):
-                    total = one_row(s, total)
-            else:
-                zero = nest.splat(nest.number(0, acc))
-                with nest.loop(0, down, [zero]) as turn:
-                    turn.next = [one_row(turn.i, turn.v[0])]
-                total = turn.out[0]
-            assert total is not None
-            to.put(p, how.result(nest, total))
-
-        nest.lines(how.y.row, mixed)
-    return nest.finish(f"resize_{how.dtypes[0]}_{down}x{across}")
-
-
-def _sum(total: Num | None, value: Num, weight: Num) -> Num:
-    return value * weight if total is None else total + value * weight
-
-
-def _columns(
-    nest: Nest,
-    taps: int,
-    unrolled: bool,
-    total: Num | None,
-    add: Callable[[Value, Num | None], Num],
-) -> Num:
-    """A sum over the taps of the columns, on top of `total`."""
-    if unrolled:
-        for t in range(taps):
-            total = add(t, total)
-        assert total is not None
-        return total
-    start = add(0, total)
-    with nest.loop(1, taps, [start]) as turn:
-        turn.next = [add(turn.i, turn.v[0])]
-    return turn.out[0]
-
-
-# -- warps
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +38,7 @@ class Warp:
     index: str = ""
     mode: str = "linear"
     taps: int = 2
-    result: Result = Result()
+    result: Result = PLAIN
 
     @property
     def name(self) -> str:
@@ -467,7 +238,7 @@ class _Warper:
                 if not weights:
                     total = found
                     break
-                total = _sum(total, found, weights[k])
+                total = weighted(total, found, weights[k])
             assert total is not None
             exact = how.mode in ("linear", "nearest")
             if how.border == "constant" and exact:
