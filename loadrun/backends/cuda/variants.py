@@ -18,6 +18,7 @@ from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda.plan import Convolution, Engine
 
 __all__ = [
+    "DEPTHWISE_ROWS",
     "WINOGRAD_POINTS",
     "Algorithm",
     "Choice",
@@ -25,6 +26,7 @@ __all__ = [
     "Tile",
     "candidates",
     "chunk_elements",
+    "depthwise_items",
     "inner_size",
     "pixels",
     "signature",
@@ -35,6 +37,8 @@ __all__ = [
 # Multiprocessors of a large GPU; fewer blocks leave parts of it idle.
 _ENOUGH = 132
 _THREADS = 256  # threads that keep a multiprocessor busy
+_MANY_THREADS = 512  # threads that hide the time of a load
+DEPTHWISE_ROWS = 4  # rows that a thread computes
 _SPLIT_DEPTH = 256  # least inner size of a part
 _MOST_SPLITS = 32
 # Products of this many multiplications and more go to the vendor's library where one can.
@@ -49,6 +53,7 @@ class Algorithm(enum.Enum):
     """How the sums are computed."""
 
     DIRECT = "direct"  # an output element a thread
+    DEPTHWISE = "depthwise"  # some rows of a column a thread, of groups of one channel
     GEMM = "gemm"  # tiles of any element type
     SCALAR = "tile"  # tiles of float32, copied while others are multiplied
     TENSOR = "mma"  # the same on tensor cores
@@ -201,7 +206,7 @@ def signature(node: nd.Conv, net: nd.Network) -> str:
 def candidates(node: nd.Conv, net: nd.Network, target: Target) -> tuple[Choice, ...]:
     """All ways to compute a node on a target, the one that is taken unmeasured first."""
     if _only_direct(node):
-        return (Choice(Algorithm.DIRECT),)
+        return tuple(_by_element(node))
     found: list[Choice] = []
     kind = tensor_kind(node, net)
     tensor = kind is not None and _has_tensor_cores(kind, target)
@@ -210,7 +215,7 @@ def candidates(node: nd.Conv, net: nd.Network, target: Target) -> tuple[Choice, 
         if g.batch * g.m * g.n * g.k >= _LIBRARY:
             found.append(Choice(Algorithm.LIBRARY))
     if _few_channels(node):
-        found.append(Choice(Algorithm.DIRECT))
+        found += _by_element(node)
     if tensor:
         found += _tiled(node, net, Algorithm.TENSOR)
     if kind == "Tf32":
@@ -255,6 +260,24 @@ def _has_tensor_cores(kind: str, target: Target) -> bool:
 def _only_direct(node: nd.Conv) -> bool:
     """Whether groups begin within a block of channels, which tiles cannot reach."""
     return node.groups > 1 and bool(node.outputs_each % node.y_lanes or node.depth % node.x_lanes)
+
+
+def depthwise_items(node: nd.Conv) -> tuple[int, int]:
+    """Threads of a depthwise launch, and how many of them share a column of an image."""
+    _, h, w = node.out
+    strips = -(-h // DEPTHWISE_ROWS)
+    return node.batch * node.groups * strips * w, strips
+
+
+def _by_element(node: nd.Conv) -> list[Choice]:
+    direct, rows = Choice(Algorithm.DIRECT), Choice(Algorithm.DEPTHWISE)
+    flat = (node.size[0], node.out[0], node.kernel[0], node.pad[0]) == (1, 1, 1, 0)
+    single = node.depth == node.outputs_each == 1 and not node.transposed
+    window = math.prod(node.kernel) <= 49 and node.stride[1] <= 2 and node.dilate[1] <= 2
+    if not (flat and single and window):
+        return [direct]
+    busy = depthwise_items(node)[0] >= _ENOUGH * _MANY_THREADS
+    return [rows, direct] if busy else [direct, rows]
 
 
 def _few_channels(node: nd.Conv) -> bool:

@@ -54,6 +54,10 @@ def _algorithms(plan: Plan) -> list[str]:
     return [s.algorithm for s in plan.steps if isinstance(s, Launch)]
 
 
+def _of(algorithm: Algorithm) -> Pick:
+    return lambda found: next(c for c in found if c.algorithm is algorithm)
+
+
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_agree(name: str, kind: str) -> None:
@@ -108,6 +112,23 @@ def test_bfloat16_agrees(name: str) -> None:
     assert _algorithms(plan)[0].startswith("mma")
 
 
+@pytest.mark.parametrize("dtype", ["Float32", "Float16", "s8", "u8"])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Layer((2, 5, 9, 11), 5, pad=1, groups=5),
+        Layer((1, 6, 14, 13), 6, kernel=5, stride=2, pad=2, groups=6),
+        Layer((2, 4, 10, 9), 4, pad=2, dilate=2, groups=4),
+        Layer((2, 4, 8, 7), 4, kernel=7, groups=4),
+        Layer((2, 8, 9, 5), 8, pad=1, groups=8, layout="NHWC"),
+    ],
+)
+def test_depthwise_layers_agree(layer: Layer, dtype: str) -> None:
+    rtol = 1e-3 if dtype == "Float16" else 2e-6
+    plan = agree(*layer.graph(dtype), SM80, _of(Algorithm.DEPTHWISE), rtol)
+    assert _algorithms(plan) == ["depthwise"]
+
+
 # -- products of matrices ------------------------------------------------------------------------
 
 
@@ -136,10 +157,6 @@ def test_products_of_matrices_agree(kind: str, turned: str) -> None:
 
 
 # -- Winograd's algorithm ------------------------------------------------------------------------
-
-
-def _of(algorithm: Algorithm) -> Pick:
-    return lambda found: next(c for c in found if c.algorithm is algorithm)
 
 
 @pytest.mark.parametrize(
