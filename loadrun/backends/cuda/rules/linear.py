@@ -24,12 +24,13 @@ from mgeserial.ops.linalg import CROSS, DOT, MATRIX_INVERSE
 
 # A block inverts a matrix: larger ones are for the reference code.
 _LARGEST = 512
+_CHUNK = 1 << 14  # products that a block sums
 _MOST = (1 << 31) - 1
 
 
 @lowers(DOT)
 def dot(low: Lowering, node: Node, call: Call) -> None:
-    """Sums in float64 or int64, by one block."""
+    """Sums in float64 or int64, by blocks, whose sums one block adds."""
     a, b = call.dtype(0), call.dtype(1)
     target = call.output_types[0].dtype
     counts = [math.prod(low.shape(v)) for v in node.inputs]
@@ -39,14 +40,29 @@ def dot(low: Lowering, node: Node, call: Call) -> None:
         raise NotApplicable(f"products of {a.name} as {target.name}")
     names = [low.name(v) for v in node.inputs]
     y = low.out(node.outputs[0])
+    count = max(counts)
+    blocks = -(-count // _CHUNK)
+    acc = "i64" if integer else "f64"
+    parts = low.temp((blocks,), "int64" if integer else "float64", acc)
+    code = "".join(
+        f"const {low.tensors[n].ctype} *__restrict__ {k}, "
+        for n, k in zip(names, "ab", strict=True)
+    )
     steps = [0 if n == 1 else 1 for n in counts]
-    params: list[nd.Param] = [*map(nd.In, names), nd.Out(y), 1, max(counts), *steps]
+    params: list[nd.Param] = [*map(nd.In, names), nd.Out(parts), blocks, count, _CHUNK, *steps]
+    low.kernel(
+        node, "dot", params, blocks, per_block=1, INPUTS=code, YT=acc, ACC=acc,
+        SCALARS=", int step_a, int step_b", STORE="y[blockIdx.x] = sums[0]",
+        VALUE=f"({acc})widen(a[k * step_a]) * ({acc})widen(b[k * step_b])",
+    )  # fmt: skip
     result = "(float)sums[0]" if target.is_float else "(int)sums[0]"
     if target.kind is DTypeEnum.Bool:
         result = "(int)(sums[0] != 0)"
+    params = [nd.In(parts), nd.Out(y), 1, blocks, blocks]
     low.kernel(
-        node, "dot", params, 1, per_block=1, AT=c_type(a), BT=c_type(b), YT=c_type(target),
-        ACC="i64" if integer else "f64", RESULT=result,
+        node, "dot", params, 1, per_block=1, stem="dot_sum", YT=c_type(target), ACC=acc,
+        INPUTS=f"const {acc} *__restrict__ a, ", SCALARS="", VALUE="a[k]",
+        STORE=f"narrow(y[0], {result})",
     )  # fmt: skip
 
 

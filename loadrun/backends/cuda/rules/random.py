@@ -42,6 +42,7 @@ from mgeserial.ops.random import (
 __all__ = ["UNIFORM", "Stream"]
 
 _MOST = (1 << 31) - 2  # numbers that a run can draw
+_LONGEST = 1 << 26  # elements that one block exchanges
 # Float numbers in (0, 1] of the upper 23 bits of a word, of the upper 10 for float16.
 UNIFORM = "float u = 2.f - __int_as_float((int)(word >> 41) | 0x3f800000);"
 _UNIFORM16 = "float u = 2.f - (1.f + (float)(int)(word >> 54) * 0.0009765625f);"
@@ -109,6 +110,8 @@ class Stream:
     def permutation(self, count: int, order: str) -> None:
         """Draw a permutation of 0 to count - 1 into an int32 tensor."""
         low = self._low
+        if count > _LONGEST:
+            raise NotApplicable(f"permutations of more than {_LONGEST} elements")
         target = low.constant(np.zeros(1, np.int32))
         claim = low.temp((count,), "int32", "i32")
         if count > 1:
@@ -253,16 +256,16 @@ _POISSON = (
     "  narrow(y[i], valid ? (float)random.poisson(p0) : NAN);"
 )
 _CODES = {"GammaRNG": _GAMMA, "BetaRNG": _BETA, "PoissonRNG": _POISSON}
-_CHOOSE = """const $XT *row = weights + (i64)(i / samples) * classes;
-  double total = 0, sum = 0;
-  for (int k = 0; k < classes; k++) total += (double)widen(row[k]);
-  double wanted = random.uniform() * total;
-  int found = 0;
-  for (int k = 0; k < classes && sum <= wanted; k++) {
-    sum += (double)widen(row[k]);
-    if (widen(row[k]) > 0.f) found = k;
+# The first class whose running sum is above a number below the sum of all.
+_CHOOSE = """const double *row = sums + (i64)(i / samples) * classes;
+  double wanted = random.uniform() * row[classes - 1];
+  int low = 0, high = classes - 1;
+  while (low < high) {
+    int middle = low + (high - low) / 2;
+    if (row[middle] > wanted) high = middle;
+    else low = middle + 1;
   }
-  y[i] = found;"""
+  y[i] = low;"""
 # The largest of logarithms that are moved by numbers of the Gumbel distribution.
 _PERTURB = "y[i] = (float)(log((double)widen(weights[i])) - log(-log(random.uniform())));"
 
@@ -320,14 +323,16 @@ def multinomial(low: Lowering, node: Node, call: Call) -> None:
         "0, and enough of them above 0"
     )
     needed = 1 if again else samples
-    params = (nd.In(x), check, rows, classes, needed)
+    low.shape(node.outputs[0])
+    sums = low.temp((rows, classes), "float64", "f64")
+    params: list[nd.Param] = [nd.In(x), nd.Out(sums), check, rows, classes, needed]
     low.kernel(node, "weights_check", params, rows, XT=kind)
-    inputs, seed = {"weights": x}, call.param.seed
+    seed = call.param.seed
     if again:
-        body, numbers = _CHOOSE.replace("$XT", kind), {"classes": classes, "samples": samples}
-        _draw(low, node, seed, inputs, y, rows * samples, body, numbers)
+        numbers = {"classes": classes, "samples": samples}
+        _draw(low, node, seed, {"sums": sums}, y, rows * samples, _CHOOSE, numbers)
         return
     keys = low.temp((rows, classes))
-    _draw(low, node, seed, inputs, keys, rows * classes, _PERTURB)
+    _draw(low, node, seed, {"weights": x}, keys, rows * classes, _PERTURB)
     best = low.temp((rows, samples))
     sorted_rows(low, node, keys, (best, y), (rows, classes, samples), descending=True)
