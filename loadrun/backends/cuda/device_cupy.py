@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,8 +56,37 @@ def _first_line(error: BaseException) -> str:
     return lines[0][:300] if lines else type(error).__name__
 
 
+class _Calls:
+    """Calls of CuPy on a device; a class, since a generator would take twice as long in every run.
+
+    Args:
+        device: The device, which is the current one meanwhile.
+        what: What is said to have failed.
+    """
+
+    __slots__ = ("_device", "_what")
+
+    def __init__(self, device: CupyDevice, what: str) -> None:
+        self._device, self._what = device, what
+
+    def __enter__(self) -> None:
+        self._device.context.__enter__()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._device.context.__exit__(kind, error, trace)
+        if isinstance(error, self._device.failures):
+            raise ExecutionError(
+                f"{self._device.name}: {self._what}: {_first_line(error)}"
+            ) from error
+
+
 class CupyDevice:
-    """One GPU, with one stream."""
+    """One GPU, with one stream.
+
+    Attributes:
+        context: CuPy's device, to make it the current one.
+        failures: Errors that CUDA and CuPy raise.
+    """
 
     guarded = False
     emulated = False
@@ -76,7 +105,12 @@ class CupyDevice:
         self.name = f"{name} (CUDA device {number})"
         self._release = int(runtime.runtimeGetVersion())
         self.model = f"{name} sm_{major}{minor} CUDA {self._release}"
-        self._device = cupy.cuda.Device(number)
+        self.context: Any = cupy.cuda.Device(number)
+        self.failures: tuple[type[BaseException], ...] = (
+            runtime.CUDARuntimeError,
+            cupy.cuda.driver.CUDADriverError,
+            cupy.cuda.memory.OutOfMemoryError,
+        )
         self._memory: dict[int, Any] = {}
         self._modules: list[Any] = []
         self._hold: Any = None
@@ -86,16 +120,9 @@ class CupyDevice:
         with self._calls("it has no stream"):
             self._stream = cupy.cuda.Stream(non_blocking=True)
 
-    @contextlib.contextmanager
-    def _calls(self, what: str) -> Iterator[None]:
+    def _calls(self, what: str) -> _Calls:
         """Make the device the current one; the driver's errors become ours."""
-        cuda = self._cupy.cuda
-        failures = (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError)
-        try:
-            with self._device:
-                yield
-        except (*failures, cuda.memory.OutOfMemoryError) as error:
-            raise ExecutionError(f"{self.name}: {what}: {_first_line(error)}") from error
+        return _Calls(self, what)
 
     # -- memory
     def allocate(self, nbytes: int, name: str = "") -> int:
@@ -216,11 +243,13 @@ class CupyDevice:
     # -- the stream
     def capture(self, work: Callable[[], None]) -> Any | None:
         """Record what `work` starts; None where something in it cannot be recorded."""
-        with self._device, self._stream:
+        with self.context, self._stream:
             try:
                 self._stream.begin_capture()
                 work()
-                return self._stream.end_capture()
+                graph = self._stream.end_capture()
+                graph.upload(self._stream)  # else the first replay would do it
+                return graph
             except Exception:  # CuPy, CUDA and the libraries refuse in ways of their own
                 self._stop_capture()
                 return None
@@ -266,7 +295,7 @@ class CupyDevice:
         with contextlib.suppress(ExecutionError):
             self.synchronize()
         for library in (self._cublas, self._cudnn):
-            with contextlib.suppress(Exception), self._device:
+            with contextlib.suppress(Exception), self.context:
                 if library is not None:
                     library.close()
         self._cublas = self._cudnn = None
