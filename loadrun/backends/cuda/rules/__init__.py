@@ -26,6 +26,7 @@ _MODULES = (
     "color",
     "roi",
     "recurrent",
+    "recurrentgrad",
     "random",
     "deform",
     "psroi",
@@ -33,7 +34,6 @@ _MODULES = (
     "neighbours",
     "linear",
     "attention",
-    "recurrentgrad",
 )
 
 
