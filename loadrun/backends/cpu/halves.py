@@ -38,6 +38,7 @@ MOVES = frozenset(
         "Argmin",
         "Argsort",
         "TopK",
+        "ArgsortBackward",
     }
 )
 OPERATORS = MOVES | {
@@ -72,6 +73,10 @@ OPERATORS = MOVES | {
     "LSTMForward",
     "Resize",
     "Resize3D",
+    "ResizeBackward",
+    "PaddingBackward",
+    "PoolingBackward",
+    "AdaptivePoolingBackward",
     "WarpAffine",
     "WarpPerspective",
     "Remap",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from single import check, graph_of, refuses
+from single import check, graph_of, reference, refuses
 
 from mgeserial import params as P
 from mgeserial.author import GraphBuilder
@@ -74,8 +74,6 @@ def test_vectors_put(case: str, kind: str, name: str, monkeypatch: pytest.Monkey
     shape, index, cuts = VECTORS[case]
     x = _data(kind, *shape)
     probe, feeds = _selection("IndexingMultiAxisVec", x, index, cuts)
-    from single import reference
-
     value = _data(kind, *reference(probe, feeds)["y"].shape)
     check(*_selection(name, x, index, cuts, value), monkeypatch)
 

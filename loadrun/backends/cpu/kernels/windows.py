@@ -92,3 +92,34 @@ def same_region(batch: int, each: int, kinds: Pair, target: Target, *, dtype: st
 
         nest.lines(pixels, keep)
     return nest.finish("same_region_f32")
+
+
+def give_to_largest(how: Adding, target: Target) -> Kernel:
+    """The gradient of maxima: each element gets those of all windows that it is the largest of.
+
+    Argument table: images, maxima and their gradients (planes, rows, columns), result as the
+    images. Units: rows of images.
+    """
+    nest = Nest(["float32"] * 4, target)
+    x, best, diff, y = nest.arrays
+    (rows, columns), (h, w), (kh, kw) = how.windows, how.size, how.kernel
+    zero = nest.splat(nest.number(0.0, "float"))
+    with nest.each_unit(how.planes * h) as unit:
+        plane, row = unit // h, unit % h
+        maxima, given = (t.move(plane * (rows * columns)) for t in (best, diff))
+        line = x.move(unit * w)
+
+        def pixels(p: Lanes) -> None:
+            own = line.line(p)
+            with nest.loop(0, kh, [zero]) as i:
+                top, high = _window(nest, row + how.pad[0] - i.i, how.stride[0], rows)
+                with nest.loop(0, kw, i.v) as j:
+                    left, inside = _window(nest, p.at + how.pad[1] - j.i, how.stride[1], columns)
+                    at = left + top * columns
+                    largest = inside & nest.splat(high) & own.eq(maxima[at])
+                    j.next = [j.v[0] + nest.select(largest, given[at], 0.0)]
+                i.next = j.out
+            y.move(unit * w).put(p, i.out[0])
+
+        nest.lines(w, pixels)
+    return nest.finish("give_to_largest_f32")

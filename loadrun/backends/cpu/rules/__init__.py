@@ -26,6 +26,7 @@ _LATER = (
     "deform",
     "attention",
     "windows",
+    "spread",
     "typed",
     "reduce",
     "control",

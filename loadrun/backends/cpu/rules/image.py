@@ -55,14 +55,16 @@ def element(dtype: DType) -> Result:
     return Result("away", *dtype.limits)
 
 
-def _layout(format_: P.ConvolutionFormat) -> Layout:
+def image_layout(format_: P.ConvolutionFormat) -> Layout:
+    """The layout of one tensor of images."""
     try:
         return layout_of(format_)
     except MgeError as error:
         raise NotApplicable(f"format {format_}") from error
 
 
-def _planes(layout: Layout, shape: Shape) -> Planes:
+def planes_of(layout: Layout, shape: Shape) -> Planes:
+    """Sizes of a tensor of images."""
     need_positions(shape)
     return Planes(
         shape[0],
@@ -78,7 +80,7 @@ def _planes(layout: Layout, shape: Shape) -> Planes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tables:
+class Tables:
     """Lines of both axes and the arithmetic that goes with them; see `Resizing`."""
 
     rows: Line
@@ -91,8 +93,8 @@ class _Tables:
 
 
 def _columns_first(
-    low: Lowering, x: str, source: Planes, wanted: Planes, how: _Tables
-) -> tuple[str, Planes, _Tables]:
+    low: Lowering, x: str, source: Planes, wanted: Planes, how: Tables
+) -> tuple[str, Planes, Tables]:
     """Mix the columns of all rows, once; what is left mixes rows, with the same sums."""
     between = replace(source, w=wanted.w)
     b = between
@@ -126,9 +128,10 @@ def _column_tables(low: Lowering, line: Line, source: Planes, kind: type[np.gene
     return [_table(low, places, np.int32), _table(low, weights, kind)]
 
 
-def _add_resize(
-    low: Lowering, node: Node, x: str, y: str, sizes: tuple[Planes, Planes], how: _Tables
+def add_resize(
+    low: Lowering, node: Node, x: str, y: str, sizes: tuple[Planes, Planes], how: Tables
 ) -> None:
+    """Mix the rows and columns of the tensor x by tables, to y."""
     source, wanted = sizes
     both = min(how.rows.index.shape[1], how.columns.index.shape[1]) > 1
     if both and not (how.crossed or how.fixed):
@@ -169,21 +172,21 @@ def _fixed(line: Line) -> Line:
     return Line(line.index, np.rint(line.weight * _FIXED).astype(np.int64))
 
 
-def _area(size: tuple[int, int], out: tuple[int, int], *, byte: bool) -> _Tables:
+def _area(size: tuple[int, int], out: tuple[int, int], *, byte: bool) -> Tables:
     """AREA with the channels last."""
     (h, w), (oh, ow) = size, out
     shrink = h >= oh and w >= ow
     rows, columns = lines.area(oh, h, shrink=shrink), lines.area(ow, w, shrink=shrink)
     if byte and not shrink:
         result = Result("fixed", shift=2)
-        return _Tables(_fixed(rows), _fixed(columns), result, fixed=True, truncating=True)
+        return Tables(_fixed(rows), _fixed(columns), result, fixed=True, truncating=True)
     if byte and (h, w) == (2 * oh, 2 * ow):
-        return _Tables(_ones(oh, h), _ones(ow, w), Result("fixed", shift=2), fixed=True)
+        return Tables(_ones(oh, h), _ones(ow, w), Result("fixed", shift=2), fixed=True)
     result = Result("cut" if byte else "float")
     if h % oh == 0 and w % ow == 0:
         factor = float(np.float32(1) / np.float32(h // oh * (w // ow)))
-        return _Tables(_ones(oh, h), _ones(ow, w), replace(result, factor=factor))
-    return _Tables(rows, columns, result)
+        return Tables(_ones(oh, h), _ones(ow, w), replace(result, factor=factor))
+    return Tables(rows, columns, result)
 
 
 def _fine(
@@ -192,7 +195,7 @@ def _fine(
     out: tuple[int, int],
     *,
     byte: bool,
-) -> _Tables:
+) -> Tables:
     """The arithmetic for channels last."""
     if mode == Mode.AREA:
         return _area(size, out, byte=byte)
@@ -201,8 +204,8 @@ def _fine(
         raise NotApplicable(f"interpolation {mode}")
     rows, columns = (lines.smooth(o, n, taps=taps) for o, n in zip(out, size, strict=True))
     if not byte:
-        return _Tables(rows, columns, Result())
-    return _Tables(_fixed(rows), _fixed(columns), Result("fixed", shift=22), fixed=True)
+        return Tables(rows, columns, Result())
+    return Tables(_fixed(rows), _fixed(columns), Result("fixed", shift=22), fixed=True)
 
 
 @lowers(RESIZE)
@@ -210,7 +213,7 @@ def resize_by_tables(low: Lowering, node: Node, call: Call) -> None:
     """All interpolations, layouts and real types, by tables of elements and weights."""
     need_plain(low, node.inputs[0])
     shape, wanted = low.shape(node.inputs[0]), low.shape(node.outputs[0])
-    mode, dtype, layout = call.param.imode, call.dtype(0), _layout(call.param.format)
+    mode, dtype, layout = call.param.imode, call.dtype(0), image_layout(call.param.format)
     size, out = layout.size(shape), layout.size(wanted)
     fine = layout.name == "NHWC" and shape[-1] in (1, 3) and dtype.kind in _SMALL
     if fine and mode not in (Mode.LINEAR, Mode.NEAREST):
@@ -220,11 +223,11 @@ def resize_by_tables(low: Lowering, node: Node, call: Call) -> None:
         if mode not in makers:
             raise NotApplicable(f"interpolation {mode} in {layout.name}")
         rows, columns = (makers[mode](o, n) for o, n in zip(out, size, strict=True))
-        how = _Tables(rows, columns, element(dtype), crossed=mode == Mode.LINEAR)
-    sizes = (_planes(layout, shape), _planes(layout, wanted))
+        how = Tables(rows, columns, element(dtype), crossed=mode == Mode.LINEAR)
+    sizes = (planes_of(layout, shape), planes_of(layout, wanted))
     x = low.name(node.inputs[0])
     y = low.out(node.outputs[0])
-    _add_resize(low, node, x, y, sizes, how)
+    add_resize(low, node, x, y, sizes, how)
 
 
 @lowers(RESIZE3_D)
@@ -244,8 +247,8 @@ def resize3d(low: Lowering, node: Node, call: Call) -> None:
         need_positions(tuple(current))
         last = axis == 2
         y = low.out(node.outputs[0]) if last else low.temp(tuple(current))
-        how = _Tables(one, line, result if last else Result())
-        _add_resize(low, node, name, y, (source, replace(source, w=wanted[axis])), how)
+        how = Tables(one, line, result if last else Result())
+        add_resize(low, node, name, y, (source, replace(source, w=wanted[axis])), how)
         name = y
 
 
@@ -272,9 +275,9 @@ def _warp_planes(
     if format_ == _Format.NHWC_NCHW:
         n, h, w, c = shape
         need_positions(shape, wanted)
-        return Planes(n, c, h, 1, w, 1, woven=True), _planes(_layout(_Format.NCHW), wanted)
-    layout = _layout(format_)
-    return _planes(layout, shape), _planes(layout, wanted)
+        return Planes(n, c, h, 1, w, 1, woven=True), planes_of(image_layout(_Format.NCHW), wanted)
+    layout = image_layout(format_)
+    return planes_of(layout, shape), planes_of(layout, wanted)
 
 
 def _add_warp(
@@ -363,15 +366,15 @@ def remap(low: Lowering, node: Node, call: Call) -> None:
     """Real types and codes, linear and nearest, layouts of four axes."""
     for value in node.inputs:
         need_plain(low, value)
-    layout, p = _layout(call.param.format), call.param
+    layout, p = image_layout(call.param.format), call.param
     modes = {Mode.LINEAR: "linear", Mode.NEAREST: "nearest"}
     if p.imode not in modes or layout.rank != 4:
         raise NotApplicable(f"interpolation {p.imode} in {layout.name}")
     shape, wanted = low.shape(node.inputs[0]), low.shape(node.outputs[0])
     how = Warp(
         "map",
-        _planes(layout, shape),
-        _planes(layout, wanted),
+        planes_of(layout, shape),
+        planes_of(layout, wanted),
         _border(p.border_type),
         float(np.float32(p.scalar)),
         ("", "", ""),

@@ -189,7 +189,8 @@ def _put(
         raise NotApplicable("an unexpected shape")
     need_positions(low.shape(value), *(low.shape(v) for v in indices))
     dtype = low.inference.types[node.inputs[0]].dtype
-    if add and dtype.kind in (DTypeEnum.Bool, DTypeEnum.BFloat16, DTypeEnum.Complex64):
+    short = dtype.kind is DTypeEnum.BFloat16 and not low.half
+    if add and (short or dtype.kind in (DTypeEnum.Bool, DTypeEnum.Complex64)):
         raise NotApplicable(f"adding {dtype}")
     if dtype != low.inference.types[value].dtype:
         raise NotApplicable("a value of another type")

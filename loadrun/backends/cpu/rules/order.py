@@ -23,7 +23,8 @@ _LONGEST_ROW = 1 << 20  # of what is sorted: 16 bytes each of every thread's scr
 def need_plain(low: Lowering, value: Value) -> None:
     """Refuse elements that kernels cannot compute with: bfloat16, complex."""
     dtype = low.inference.types[value].dtype
-    if dtype.kind in (DTypeEnum.BFloat16, DTypeEnum.Complex64):
+    short = dtype.kind is DTypeEnum.BFloat16 and not low.half
+    if short or dtype.kind is DTypeEnum.Complex64:
         raise NotApplicable(f"elements of {dtype}")
     need_positions(low.shape(value))
 
