@@ -165,3 +165,17 @@ def test_constant_powers(exponent: float) -> None:
     values = np.r_[special, np.random.default_rng(5).normal(0, 2, 30)].astype(np.float32)
     with np.errstate(all="ignore"):
         both(b.graph(), {"x": values})
+
+
+def test_complex_numbers_stay_with_the_reference_code() -> None:
+    b = GraphBuilder()
+    x, y = (b.input(n, (3,), "Complex64") for n in "xy")
+    mask = b.input("m", (3,), "Bool")
+    b.output(b.apply("Where", [mask, x, y])[0], "r")
+    feeds = {"m": np.array([True, False, True])}
+    feeds |= {n: (np.arange(3) + 1j * k).astype(np.complex64) for k, n in enumerate("xy")}
+    with Session(b.graph(), "cpu") as session:
+        (got,) = session.run(feeds).values()
+        assert session.program is not None
+        assert session.program.report.fallback == {"Where": 1}
+    np.testing.assert_array_equal(got, np.where(feeds["m"], feeds["x"], feeds["y"]))

@@ -47,6 +47,63 @@ def collapse(
     return (dims, kept) if dims else ([1], [[0] for _ in strides])
 
 
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Loops over arrays: outer dimensions by work units, the innermost one in chunks.
+
+    Attributes:
+        dims: Joined dimensions, the innermost one last.
+        strides: For each array its strides, in elements.
+        sizes: For each array the bytes of an element.
+    """
+
+    dims: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, dims: Sequence[int], strides: Sequence[Sequence[int]], sizes: Sequence[int]
+    ) -> Walk:
+        """The loops over arrays of one shape with these strides."""
+        joined, kept = collapse(dims, strides)
+        return cls(tuple(joined), tuple(map(tuple, kept)), tuple(sizes))
+
+    @property
+    def inner(self) -> int:
+        """Size of the innermost dimension."""
+        return self.dims[-1]
+
+    @property
+    def steps(self) -> list[int]:
+        """Strides of the innermost dimension."""
+        return [s[-1] for s in self.strides]
+
+    @property
+    def units(self) -> int:
+        """Number of work units."""
+        return math.prod(self.dims[:-1]) * self._chunks
+
+    @property
+    def _chunks(self) -> int:
+        return -(-self.inner // _CHUNK)
+
+    def stretch(self, f: Func, unit: Int, pointers: Sequence[str]) -> tuple[list[str], Int, Int]:
+        """Where a unit's row begins in each array, and which part of the row is the unit's."""
+        row, chunk = f.div(unit, self._chunks), f.mod(unit, self._chunks)
+        bases, rest = list(pointers), row
+        for k in range(len(self.dims) - 2, -1, -1):
+            size = self.dims[k]
+            index, rest = (f.mod(rest, size), f.div(rest, size)) if k else (rest, 0)
+            bases = [
+                f.gep(b, f.mul(index, item * s[k]))
+                for b, s, item in zip(bases, self.strides, self.sizes, strict=True)
+            ]
+        low = f.mul(chunk, _CHUNK)
+        high = f.min(f.add(low, _CHUNK), self.inner) if self._chunks > 1 else self.inner
+        return bases, low, high
+
+
 def elementwise(
     out: Sequence[int], shapes: Sequence[Sequence[int]], expr: Expr, target: Target
 ) -> Kernel:
@@ -55,26 +112,17 @@ def elementwise(
     Argument table: the inputs in order, then the output. Units are chunks of the innermost
     dimension (up to 4096 elements) of each combination of the outer ones.
     """
-    contiguous = broadcast_strides(out, out)
-    dims, strides = collapse(out, [broadcast_strides(s, out) for s in shapes] + [contiguous])
-    inner, outer = dims[-1], dims[:-1]
-    chunks = -(-inner // _CHUNK)
+    strides = [broadcast_strides(s, out) for s in (*shapes, out)]
+    walk = Walk.of(out, strides, [4] * len(strides))
     f = common.entry("", target)
-    p = [f.load_ptr("%args", k) for k in range(len(shapes) + 1)]
+    p = [f.load_ptr("%args", k) for k in range(len(strides))]
     with f.loop("%begin", "%end") as unit:
-        row, chunk = f.div(unit.i, chunks), f.mod(unit.i, chunks)
-        bases = list(p)
-        rest: Int = row
-        for k in range(len(outer) - 1, -1, -1):
-            index, rest = (f.mod(rest, outer[k]), f.div(rest, outer[k])) if k else (rest, 0)
-            bases = [f.gep(b, f.mul(index, 4 * s[k])) for b, s in zip(bases, strides, strict=True)]
-        low = f.mul(chunk, _CHUNK)
-        count = f.sub(f.min(f.add(low, _CHUNK), inner), low)
-        steps = [s[-1] for s in strides]
+        bases, low, high = walk.stretch(f, unit.i, p)
+        steps = walk.steps
         bases = [f.gep(b, f.mul(low, 4 * s)) for b, s in zip(bases, steps, strict=True)]
-        _run(f, bases, steps, count, expr, whole=inner % target.lanes == 0)
-    units = math.prod(outer) * chunks
-    return common.finish(f"eltwise_f32{expr.tag()}", [f], [(f, units)])
+        whole = walk.inner % target.lanes == 0
+        _run(f, bases, steps, f.sub(high, low), expr, whole=whole)
+    return common.finish(f"eltwise_f32{expr.tag()}", [f], [(f, walk.units)])
 
 
 def _run(

@@ -6,7 +6,6 @@ registers of one, so that nothing beyond an array is touched.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,11 +15,9 @@ from loadrun.backends.cpu import expr as ex
 from loadrun.backends.cpu.emit import Func, Int
 from loadrun.backends.cpu.expr import Expr
 from loadrun.backends.cpu.kernels import common
-from loadrun.backends.cpu.kernels.elementwise import broadcast_strides, collapse
+from loadrun.backends.cpu.kernels.elementwise import Walk, broadcast_strides
 from loadrun.backends.cpu.plan import Kernel
 from loadrun.backends.cpu.target import Target
-
-_CHUNK = 4096  # elements of a work unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,25 +144,13 @@ def pointwise(
     4096 elements) of each combination of the outer ones.
     """
     operands = (*inputs, *outputs)
-    dims, strides = collapse(dims, [o.strides for o in operands])
     sizes = [STORED[o.dtype].size for o in operands]
-    inner, outer = dims[-1], dims[:-1]
-    chunks = -(-inner // _CHUNK)
+    walk = Walk.of(dims, [o.strides for o in operands], sizes)
+    steps = walk.steps
     f = common.entry("", target)
     p = [f.load_ptr("%args", k) for k in range(len(operands))]
-    steps = [s[-1] for s in strides]
     with f.loop("%begin", "%end") as unit:
-        row, chunk = f.div(unit.i, chunks), f.mod(unit.i, chunks)
-        bases = list(p)
-        rest: Int = row
-        for k in range(len(outer) - 1, -1, -1):
-            index, rest = (f.mod(rest, outer[k]), f.div(rest, outer[k])) if k else (rest, 0)
-            bases = [
-                f.gep(b, f.mul(index, size * s[k]))
-                for b, s, size in zip(bases, strides, sizes, strict=True)
-            ]
-        low = f.mul(chunk, _CHUNK)
-        high = f.min(f.add(low, _CHUNK), inner) if chunks > 1 else inner
+        bases, low, high = walk.stretch(f, unit.i, p)
 
         def body(at: Int) -> None:
             read = zip(inputs, bases, steps, strict=False)
@@ -176,5 +161,5 @@ def pointwise(
                 store(f, result, outputs[k].dtype, bases[first + k], at, steps[first + k])
 
         each(f, low, high, body, unroll=1 if any(map(ex.heavy, exprs)) else 2)
-    units = math.prod(outer) * chunks
-    return common.finish(f"pointwise_{outputs[0].dtype}{exprs[0].tag()}", [f], [(f, units)])
+    name = f"pointwise_{outputs[0].dtype}{exprs[0].tag()}"
+    return common.finish(name, [f], [(f, walk.units)])

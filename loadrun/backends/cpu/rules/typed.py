@@ -74,9 +74,10 @@ def add_pointwise(
 
     `names` are tensors to read where they are not those of the inputs.
     """
-    low.shape(value)
-    for v in inputs:
+    for v in (value, *inputs):
         low.shape(v)
+        if low.inference.types[v].dtype.kind is DTypeEnum.Complex64:
+            raise NotApplicable("Complex64 has no native code")
     b = Builder(len(inputs))
     expr = b.done(make(b, *range(len(inputs))))
     names = tuple(names or (low.name(v) for v in inputs))
