@@ -129,7 +129,8 @@ def _ranges(draft: Draft) -> list[tuple[int, int]]:
     """Ranges of nodes that the cost model would run in bands."""
     if not draft.options.bands:
         return []
-    return banding.find_bands(draft.network, draft.target, functools.partial(_bandable, draft))
+    suits = functools.partial(_bandable, draft)
+    return banding.find_bands(draft.network, draft.target, suits, threads=draft.threads)
 
 
 def _chosen_ranges(draft: Draft) -> list[tuple[int, int]]:

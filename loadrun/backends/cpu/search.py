@@ -53,10 +53,6 @@ class Group:
     ratios: dict[Way, float] = field(default_factory=dict)
     source: str = ""
 
-    def parts(self) -> list[Unit]:
-        """The nodes of all its layers, each alone."""
-        return [(name,) for unit in self.units for name in unit]
-
 
 class Bench:
     """Makes plans and programs of one network, and compares them."""
@@ -123,9 +119,9 @@ class Bench:
         # Without contents: packed weights of candidates are not worth keeping.
         return Program(plan, self._target, self._contents.cache)
 
-    def compare(self, base: Program, other: Program) -> Trial:
-        """Times of the units of both."""
-        return trials.compare(base, other, self._feeds(), self._nodes)
+    def compare(self, base: Program, other: Program, joined: Sequence[Unit] = ()) -> Trial:
+        """Times of the units of both; those in `joined` together."""
+        return trials.compare(base, other, self._feeds(), self._nodes, joined)
 
     def compare_whole(self, base: Program, other: Program) -> tuple[float, float]:
         """Times of whole runs, in ns."""
@@ -176,9 +172,11 @@ class Search:
         return self._verified(self._picks())
 
     def _against(self, base: Program, ways: Ways) -> Trial:
+        """A plan with other choices, in which chains are timed as a whole."""
         other = self._bench.program(self._bench.plan(ways))
+        joined = [unit for group in self._chains.values() for unit in group.units]
         try:
-            return self._bench.compare(base, other)
+            return self._bench.compare(base, other, joined)
         finally:
             other.close()
 
@@ -187,7 +185,7 @@ class Search:
             return
         trial = self._against(base, self._before)
         for group in self._chains.values():
-            apart = sum(trial.base.get(u, 0.0) for u in group.parts())
+            apart = sum(trial.base.get(u, 0.0) for u in group.units)
             banded = sum(trial.other.get(u, 0.0) for u in group.units)
             if apart and banded:
                 group.ratios[APART] = apart / banded
@@ -268,9 +266,7 @@ class Search:
     def _holds(self, key: str, trial: Trial) -> bool:
         """Whether a choice is still faster among its new neighbours."""
         if key in self._chains:
-            group = self._chains[key]
-            apart = sum(trial.other.get(u, 0.0) for u in group.parts())
-            return apart < sum(trial.base.get(u, 0.0) for u in group.units)
+            return trial.ratio(self._chains[key].units) < 1.0
         units = [u for u in self._single[key].units if u in trial.base and u in trial.other]
-        # Layers in bands, or in a chain that is no longer one, have nothing to compare with.
+        # Layers of a chain are part of it.
         return not units or trial.ratio(units) < 1.0

@@ -77,19 +77,30 @@ def units_of(plan: Plan, nodes: Sequence[str]) -> list[tuple[Unit, list[int]]]:
     return found
 
 
-def _pieces(plan: Plan, nodes: Sequence[str]) -> list[_Piece]:
-    """Units as ranges of phases. A Python step has none and is timed with the phases before it."""
+def _pieces(plan: Plan, nodes: Sequence[str], joined: Sequence[Unit]) -> list[_Piece]:
+    """Units as ranges of phases; those of `joined` in one range where they follow each other.
+
+    A Python step has no phases and is timed with those before it.
+    """
+    chain_of = {name: chain for chain in joined for name in chain}
     inside = {k for first, last in plan.bands for k in range(first + 1, last)}
     banded = {k for first, last in plan.bands for k in range(first, last)}
-    pieces, at = [], 0
+    pieces: list[_Piece] = []
+    at = 0
     for unit, steps in units_of(plan, nodes):
         first = at
         for k in steps:
             step = plan.steps[k]
             if isinstance(step, Step) and k not in inside:
                 at += 1 if k in banded else len(step.kernel.entries)
-        if at > first:
-            pieces.append(_Piece(unit, first, at))
+        if at == first:
+            continue
+        chain = chain_of.get(unit[0]) if unit else None
+        if chain is not None and set(unit) <= set(chain):
+            unit = chain
+            if pieces and pieces[-1].unit == chain:
+                first = pieces.pop().first
+        pieces.append(_Piece(unit, first, at))
     return pieces
 
 
@@ -107,9 +118,24 @@ def _round(program: Program, feeds: Sequence[Array], pieces: Sequence[_Piece]) -
     return spent
 
 
-def compare(base: Program, other: Program, feeds: Sequence[Array], nodes: Sequence[str]) -> Trial:
-    """Time the units of two programs of one network in turns."""
-    both = [(p, _pieces(p.plan, nodes)) for p in (base, other)]
+def compare(
+    base: Program,
+    other: Program,
+    feeds: Sequence[Array],
+    nodes: Sequence[str],
+    joined: Sequence[Unit] = (),
+) -> Trial:
+    """Time the units of two programs of one network in turns.
+
+    Args:
+        base: The one that others are compared with.
+        other: The other one.
+        feeds: Inputs of the plan.
+        nodes: Names of the network's nodes.
+        joined: Nodes to time as one unit, although a program may run them one by one: what each
+            range of phases costs by itself is left out of the comparison.
+    """
+    both = [(p, _pieces(p.plan, nodes, joined)) for p in (base, other)]
     times: tuple[list[list[int]], list[list[int]]] = ([], [])
     for _ in _rounds(_TRIAL_S):
         for (program, pieces), found in zip(both, times, strict=True):

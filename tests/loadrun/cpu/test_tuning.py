@@ -76,12 +76,14 @@ def scripted(monkeypatch):
             text = " ".join(f"{plan.steps[k].kernel.name} {plan.steps[k].algorithm}" for k in steps)
             return 500.0 if any(word in text for word in self.faster) else 1000.0
 
-        def compare(self, base, other, feeds, nodes):
+        def compare(self, base, other, feeds, nodes, joined=()):
             self.compared += 1
-            sides = [
-                {u: self.unit(p.plan, u, nodes) for u, _ in trials.units_of(p.plan, nodes)}
-                for p in (base, other)
-            ]
+            sides = []
+            for plan in (base.plan, other.plan):
+                side = {u: self.unit(plan, u, nodes) for u, _ in trials.units_of(plan, nodes)}
+                for chain in joined:
+                    side.setdefault(chain, sum(side.get((name,), 0.0) for name in chain))
+                sides.append(side)
             return Trial(*sides)
 
         def compare_whole(self, base, other, feeds):
