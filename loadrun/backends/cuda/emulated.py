@@ -44,6 +44,7 @@ _EDGE = 0xA5
 _FAULTS = {
     2: "threads of a block do not meet at the same barrier",
     3: "the block has too many threads",
+    4: "a copy to shared memory is not aligned to its size",
 }
 _lock = threading.RLock()
 

@@ -75,6 +75,31 @@ def test_barrier_that_some_threads_miss_is_found() -> None:
         _run("if (threadIdx.x < 40) __syncthreads(); x[i] = 1;")
 
 
+_COPY = """__shared__ chunk<float> s[16]; if (threadIdx.x < 16)
+  copy_chunk(&s[threadIdx.x], x + 4 * threadIdx.x + %d, true); end_group(); %s __syncthreads();
+  x[i] = s[threadIdx.x / 4].v[threadIdx.x %% 4] + 1;"""
+
+
+def test_copy_to_shared_memory_is_there_after_the_wait() -> None:
+    np.testing.assert_array_equal(_run(_COPY % (0, "wait_groups<0>();")), np.arange(64) + 1)
+
+
+def test_copy_that_nothing_waited_for_is_not_there() -> None:
+    assert np.isnan(_run(_COPY % (0, ""))).all()
+    np.testing.assert_array_equal(_run(_COPY % (0, "wait_groups<0>();")), np.arange(64) + 1)
+
+
+def test_copy_that_is_not_aligned_is_found() -> None:
+    with pytest.raises(ExecutionError, match="not aligned to its size"):
+        _run(_COPY % (1, "wait_groups<0>();"))
+
+
+def test_copy_out_of_bounds_is_found_and_forgotten() -> None:
+    with pytest.raises(ExecutionError, match="out of bounds"):
+        _run(_COPY % (4, "wait_groups<0>();"))
+    np.testing.assert_array_equal(_run(_COPY % (0, "wait_groups<0>();")), np.arange(64) + 1)
+
+
 def test_missing_barrier_gives_garbage() -> None:
     got = _run(_REVERSE % ("", "__syncthreads();"))
     assert not (got == np.arange(64)[::-1]).all()

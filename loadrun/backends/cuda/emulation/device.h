@@ -18,6 +18,7 @@
 struct dim3 { unsigned x, y, z; };
 extern "C" dim3 threadIdx, blockIdx, blockDim, gridDim;
 extern "C" void emulated_barrier(int kind);
+extern "C" void emulated_misaligned(const void *at);
 extern "C" unsigned long long emulated_exchange(unsigned long long bits, int lane);
 extern "C" char __start_emulated_shared[] __attribute__((weak, visibility("hidden")));
 extern "C" char __stop_emulated_shared[] __attribute__((weak, visibility("hidden")));
@@ -46,6 +47,13 @@ static struct {
   int count;
   long long group;
 } emulated_copies[1024];
+static bool emulated_copied;
+// A launch that failed may have left some.
+static inline void emulated_forget() {
+  if (emulated_copied)
+    for (auto &own : emulated_copies) own.count = 0;
+  emulated_copied = false;
+}
 static inline void emulated_make(const emulated_copying &c) {
   memcpy(c.to, c.from, (size_t)c.bytes);
   memset((char *)c.to + c.bytes, 0, (size_t)(c.size - c.bytes));
@@ -60,9 +68,11 @@ static inline void emulated_wait_groups(int last) {
   own.count = kept;
 }
 static inline void emulated_copy(void *to, const void *from, int bytes, int size) {
+  emulated_copied = true;
   auto &own = emulated_copies[threadIdx.x];
   emulated_copying c = {to, from, bytes, size, own.group};
-  if (((unsigned long long)to | (unsigned long long)from) & (unsigned)(size - 1)) __builtin_trap();
+  if (((unsigned long long)to | (unsigned long long)from) & (unsigned)(size - 1))
+    emulated_misaligned(from);
   if ((blockIdx.x + blockIdx.y + blockIdx.z) & 1 || own.count == 64) emulated_make(c);
   else own.all[own.count++] = c;
 }
@@ -158,6 +168,7 @@ extern "C" int emulated_run(void (*body)(void **), void **args, const unsigned *
 #define EMULATED_ENTRY(name)                                                                      \
   static void emulated_body_##name(void **a) { emulated_call(name, a); }                          \
   extern "C" int emulated_launch_##name(void **a, const unsigned *s, int f, unsigned long long *e) { \
+    emulated_forget();                                                                            \
     return emulated_run(emulated_body_##name, a, s, f, __start_emulated_shared,                   \
                         __stop_emulated_shared, e);                                               \
   }

@@ -22,7 +22,7 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 namespace {
 enum { MOST = 1024, STACK = 128 << 10, ALT = 64 << 10 };
 enum State { READY, AT_BARRIER, AT_EXCHANGE, DONE };
-enum Result { OK, OUT_OF_BOUNDS, DIVERGED, NO_MEMORY };
+enum Result { OK, OUT_OF_BOUNDS, DIVERGED, NO_MEMORY, MISALIGNED };
 
 struct Fiber {
   jmp_buf at;
@@ -123,7 +123,7 @@ void on_fault(int number, siginfo_t *info, void *) {
     return;
   }
   bad_address = info->si_addr;
-  siglongjmp(trouble, 1);
+  siglongjmp(trouble, OUT_OF_BOUNDS);
 }
 
 int run_grid(int threads, int as_fibers, char *shared, char *shared_end) {
@@ -146,6 +146,12 @@ int run_grid(int threads, int as_fibers, char *shared, char *shared_end) {
   return OK;
 }
 }  // namespace
+
+// A copy whose addresses are no multiples of its size.
+extern "C" void emulated_misaligned(const void *at) {
+  bad_address = const_cast<void *>(at);
+  siglongjmp(trouble, MISALIGNED);
+}
 
 extern "C" void emulated_barrier(int) { wait_as(AT_BARRIER); }
 
@@ -184,8 +190,8 @@ extern "C" int emulated_run(void (*kernel)(void **), void **args, const unsigned
   sigaction(SIGSEGV, &action, &old_segv);
   sigaction(SIGBUS, &action, &old_bus);
   int result;
-  if (sigsetjmp(trouble, 1)) {
-    result = OUT_OF_BOUNDS;
+  if (int found = sigsetjmp(trouble, 1)) {
+    result = found;
     *fault = (unsigned long long)bad_address;
   } else {
     running = 1;
