@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from loadrun.backends.base import (
     ProgramReport,
     StepSpans,
 )
-from loadrun.backends.cpu import jit, lower, probe, tuning
+from loadrun.backends.cpu import jit, lower, probe, runtime, tuning
 from loadrun.backends.cpu.cache import Cache, CacheError, default_folder
 from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.llvm import CodegenError
@@ -43,12 +44,16 @@ class CpuProgram:
         cache = _cache(options, notes)
         contents = Contents(cache, verify=options.verify_cache)
         contents.begin(t.raw for n in graph.params for t in n.tensors)
-        lowered = lower.lower(graph, inference)
-        self._inputs = [k for k, name in enumerate(lowered.inputs) if name]
-        planned = tuning.plan_for(lowered.network, target, threads, options, contents)
-        plan = planned.plan
+        with jit.Compiler(target, cache, progress=options.progress) as compiler:
+            compiler.also([functools.partial(runtime.prepare, target)])
+            lowered = lower.lower(graph, inference)
+            self._inputs = [k for k, name in enumerate(lowered.inputs) if name]
+            planned = tuning.plan_for(
+                lowered.network, target, threads, options, contents, ahead=compiler.add
+            )
+            plan = planned.plan
+            self._program = Program(plan, target, cache, contents=contents, compiler=compiler)
         notes += planned.notes
-        self._program = Program(plan, target, cache, contents=contents, progress=options.progress)
         if options.core_ids and (reason := probe.pin(self._program, options.core_ids)):
             notes.append(reason)
         self._labels, self._nodes = lowered.labels, graph.nodes

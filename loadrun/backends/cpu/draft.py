@@ -32,6 +32,8 @@ from loadrun.backends.cpu.plan import (
 from loadrun.backends.cpu.target import Target
 from loadrun.backends.cpu.ways import DEFAULT, Way
 
+# Takes modules by name.
+Ahead = Callable[[Mapping[str, str]], None]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -88,8 +90,9 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
 class Draft:
     """The plan so far.
 
-    `contents` gives the keys of constants; `by_rows`: the node being emitted is part of a band.
-    `banded` are names of nodes in bands, for which the cost model chooses.
+    `contents` gives the keys of constants; `ahead` gets the code of steps; `by_rows`: the node
+    being emitted is part of a band. `banded` are names of nodes in bands, for which the cost model
+    chooses.
     `joins` are tensors whose `parts` lie in them: by name the join and the part's first block.
     """
 
@@ -98,6 +101,7 @@ class Draft:
     threads: int
     options: Options
     contents: Contents
+    ahead: Ahead | None = None
     buffers: dict[str, Buffer] = field(default_factory=dict)
     consts: dict[str, Const] = field(default_factory=dict)
     steps: list[Step | HostStep] = field(default_factory=list)
@@ -308,6 +312,8 @@ class Draft:
         name = f"{name}#{used}" if used else name
         table = tuple(Arg(a) if isinstance(a, str) else a for a in args)
         self.steps.append(Step(name, kernel, table, reads, writes, how, flops, rows))
+        if self.ahead is not None:
+            self.ahead(kernel.modules())
 
     def copy(
         self,

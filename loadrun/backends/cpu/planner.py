@@ -10,7 +10,7 @@ from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.cache import Cache
 from loadrun.backends.cpu.candidates import Layer, chain_key, layer_key, ways_of
 from loadrun.backends.cpu.contents import Contents
-from loadrun.backends.cpu.draft import Draft, Options
+from loadrun.backends.cpu.draft import Ahead, Draft, Options
 from loadrun.backends.cpu.plan import Place, Plan, Step
 from loadrun.backends.cpu.target import Target
 from loadrun.backends.cpu.ways import APART, DEFAULT
@@ -89,10 +89,15 @@ def layers(
 
 
 def plan_simplified(
-    network: nd.Network, target: Target, threads: int, options: Options, contents: Contents
+    network: nd.Network,
+    target: Target,
+    threads: int,
+    options: Options,
+    contents: Contents,
+    ahead: Ahead | None = None,
 ) -> Plan:
-    """`make_plan` of a network that `simplify` made."""
-    draft = Draft(network, target, threads, options, contents)
+    """`make_plan` of a network that `simplify` made; `ahead` gets the code of steps."""
+    draft = Draft(network, target, threads, options, contents, ahead)
     ranges = _chosen_ranges(draft)
     draft.banded = {n.name for first, last in ranges for n in network.nodes[first:last]}
     steps_conv.find_halos(draft)

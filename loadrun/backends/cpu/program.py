@@ -91,9 +91,8 @@ class Program:
         target: Target,
         cache: Cache,
         *,
-        jobs: int | None = None,
         contents: Contents | None = None,
-        progress: jit.Progress | None = None,
+        compiler: jit.Compiler | None = None,
     ) -> None:
         """Compile and load.
 
@@ -101,10 +100,23 @@ class Program:
             plan: What to run.
             target: Instruction set; the plan was made for it.
             cache: Objects and packed weights.
-            jobs: Compiling threads.
             contents: What gave the plan's constants their keys.
-            progress: See `jit.build`.
+            compiler: Compiles the plan's code already, for this target and cache.
         """
+        if compiler is None:
+            with jit.Compiler(target, cache) as compiler:
+                self._build(plan, target, cache, contents, compiler)
+        else:
+            self._build(plan, target, cache, contents, compiler)
+
+    def _build(
+        self,
+        plan: Plan,
+        target: Target,
+        cache: Cache,
+        contents: Contents | None,
+        compiler: jit.Compiler,
+    ) -> None:
         begin = time.perf_counter()
         self.plan = plan
         self._l2 = target.l2
@@ -118,13 +130,11 @@ class Program:
         loading = time.perf_counter()
         packing = self._load_consts(cache, contents)
         loaded = time.perf_counter()
-        modules: dict[str, str] = {}
         for step in plan.steps:
             if isinstance(step, Step):
-                modules |= step.kernel.modules()
-        self._image, compiled = jit.build(
-            modules, target, cache, jobs=jobs, beside=packing, progress=progress
-        )
+                compiler.add(step.kernel.modules())
+        compiler.also(packing)
+        self._image, compiled = compiler.finish()
         self._make_args()
         self._phases: list[tuple[str, list[list[Call]]]] = []
         self._segments: list[_Segment] = []
@@ -136,6 +146,10 @@ class Program:
             threads=plan.threads,
             scratch=scratch + _GUARD,
         )
+        if compiled.cached < compiled.modules and cache.folder is not None:
+            self._late.insert(0, compiler.keep)
+        # Nothing of this process waits for it; a thread that is no daemon ends in its time.
+        self._keeper = threading.Thread(target=_do_all, args=(self._late,)) if self._late else None
         if self._keeper is not None:
             self._keeper.start()
         self.stats = BuildStats(
@@ -152,7 +166,7 @@ class Program:
 
         The plan lets go of what they are made from.
         """
-        self._keeper: threading.Thread | None = None
+        self._late: list[Callable[[], None]] = []
         consts = self.plan.consts
         self.plan = replace(self.plan, consts={})
         offsets, top = {}, 0
@@ -169,8 +183,7 @@ class Program:
             known = top in cache.sizes("w")
             if known and cache.read_into(_key(consts), "w", whole.data, check=verify):
                 return []
-            # Nothing of this process waits for it; a thread that is no daemon ends in its time.
-            self._keeper = threading.Thread(target=_keep, args=(cache, contents, consts, whole))
+            self._late.append(functools.partial(_keep, cache, contents, consts, whole))
 
         def pack(name: str) -> None:
             const = consts[name]
@@ -373,6 +386,12 @@ class Program:
         self._image.close()
         if self._keeper is not None:
             self._keeper.join()
+
+
+def _do_all(tasks: list[Callable[[], None]]) -> None:
+    """Do each and let go of it."""
+    while tasks:
+        tasks.pop(0)()
 
 
 def _key(consts: Mapping[str, Const]) -> str:

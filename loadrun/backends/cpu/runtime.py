@@ -77,6 +77,11 @@ def _pauses_per_ms(pause: Any) -> float:
     return _RATE[0]
 
 
+def prepare(target: Target) -> None:
+    """Compile the code that all teams share, if nobody has."""
+    _native(target, sys.platform == "linux")
+
+
 class Team:
     """The threads, counters and tables of one program.
 

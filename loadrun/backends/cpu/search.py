@@ -22,7 +22,7 @@ from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu import planner, probe, trials
 from loadrun.backends.cpu.candidates import Layer
 from loadrun.backends.cpu.contents import Contents
-from loadrun.backends.cpu.draft import Options
+from loadrun.backends.cpu.draft import Ahead, Options
 from loadrun.backends.cpu.plan import Array, Plan, Step
 from loadrun.backends.cpu.program import Program
 from loadrun.backends.cpu.target import Target
@@ -71,11 +71,11 @@ class Bench:
         self._target, self._threads, self._options = target, threads, options
         self._contents = contents
 
-    def plan(self, ways: Ways) -> Plan:
-        """The plan with these choices."""
+    def plan(self, ways: Ways, ahead: Ahead | None = None) -> Plan:
+        """The plan with these choices; `ahead` gets the code of its steps."""
         choice = Options(bands=self._options.memory_plan, ways=ways)
         plan = planner.plan_simplified(
-            self.network, self._target, self._threads, choice, self._contents
+            self.network, self._target, self._threads, choice, self._contents, ahead
         )
         return plan if self._options.memory_plan else probe.unshared(plan)
 

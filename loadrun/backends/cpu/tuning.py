@@ -18,6 +18,7 @@ from loadrun.backends.cpu import probe
 from loadrun.backends.cpu.cache import digest
 from loadrun.backends.cpu.candidates import any_batch
 from loadrun.backends.cpu.contents import Contents
+from loadrun.backends.cpu.draft import Ahead
 from loadrun.backends.cpu.plan import Plan
 from loadrun.backends.cpu.search import Bench, Group, Search, Ways
 from loadrun.backends.cpu.target import Target, describe
@@ -66,8 +67,12 @@ def plan_for(
     threads: int,
     options: CompileOptions,
     contents: Contents,
+    *,
+    ahead: Ahead | None = None,
 ) -> Planned:
     """Plan a network as the options ask for; `contents` gives the keys of its constants.
+
+    `ahead` gets the code of steps while they are planned, where the first plan is what will run.
 
     Raises:
         UnsupportedError: No candidate of a layer fits the limit of scratch memory.
@@ -78,7 +83,7 @@ def plan_for(
         return tuning.chosen()
     if options.workspace_limit is not None:
         return Planned(tuning.fitting({})[1])
-    return Planned(tuning.bench.plan({}))
+    return Planned(tuning.bench.plan({}, ahead))
 
 
 class _Tuning:

@@ -81,13 +81,15 @@ class Pool:
         inside = [o for o in range(y.w) if whole(o)]
         group = 4
         first, last = (inside[0], inside[-1] + 1) if inside else (0, 0)
-        last = first + (last - first) // group * group
         for o in range(y.w):
             if not first <= o < last:
                 self._pixels(f, source, out, low, high, o, 1, 0)
-        if last > first:
-            with f.loop(0, (last - first) // group) as g:
+        groups, rest = divmod(last - first, group)
+        if groups:
+            with f.loop(0, groups) as g:
                 self._pixels(f, source, out, low, high, first, group, f.mul(g.i, group))
+        if rest:
+            self._pixels(f, source, out, low, high, last - rest, rest, 0)
 
     def _pixels(
         self, f: Func, source: str, out: str, low: Int, high: Int, o: int, count: int, more: Int

@@ -161,6 +161,7 @@ class WinogradConv:
             "m_point": self.m_point,
             "y_row": y.row,
             "res_row": res.row if res else 0,
+            "m": m,
             "images": y.n,
             "units": per if self.by_rows else y.n * self.panels,
             "copies": self.copies,
@@ -194,11 +195,11 @@ class WinogradConv:
         runs, tiles = self._products()
         symbols = {key: part.symbol for key, part in outputs.items()}
         words = winograd_driver.words(fields, runs, symbols, source.symbol)
-        entries = [(winograd_driver.by_rows(m, t), y.n * per)]
+        entries = [(winograd_driver.by_rows(t), y.n * per)]
         if not self.by_rows:
             units = self.copies if self.copies > 1 else y.n * self.blocks
-            first = winograd_driver.transform(m, t), units
-            entries = [first, (winograd_driver.by_panels(m, t), y.n * self.panels)]
+            first = winograd_driver.transform(t), units
+            entries = [first, (winograd_driver.by_panels(t), y.n * self.panels)]
         parts = [source, *outputs.values(), *tiles]
         name = f"conv_f32_3x3s1_winograd{m}{self.epilogue.tag()}"
         return common.described(name, entries, words, parts, scratch=self.scratch)

@@ -28,6 +28,7 @@ FIELDS = (
     "m_point",
     "y_row",
     "res_row",
+    "m",  # pixels of a tile along either axis
     "images",
     "units",  # by rows: of an image; by panels: of all
     "copies",  # of V
@@ -136,10 +137,12 @@ def output_tile(m: int, high: int, wide: int, epilogue: Epilogue, target: Target
 class _Driver:
     """An entry point whose table and argument pointers are loaded."""
 
-    def __init__(self, name: str, m: int, names: Sequence[str], target: Target) -> None:
-        self.m, self.target, self.vb = m, target, target.vector_bytes
-        self.f = f = common.entry(name, target)
+    def __init__(self, names: Sequence[str], target: Target) -> None:
+        self.target, self.vb = target, target.vector_bytes
+        self.f = f = common.entry("", target)
         self.table = common.table(f)
+        self.m = self.word("m")
+        self.tile = f.mul(self.m, self.vb)
         self.frame = micro.frame(f)
         self.p = {name: f.load_ptr("%args", k) for k, name in enumerate(names)}
 
@@ -168,7 +171,7 @@ class _Driver:
         with f.loop(0, self.word("block_rows"), 1, starts, sure=True) as r:
             with f.loop(0, across, 1, [("ptr", p) for p in r.v], sure=True) as c:
                 self.call(function, *c.v, self.table)
-                c.next = [f.gep(c.v[0], self.m * vb), f.gep(c.v[1], vb)]
+                c.next = [f.gep(c.v[0], self.tile), f.gep(c.v[1], vb)]
             r.next = [f.gep(r.v[0], down), c.out[1]]
 
     def products(self, v: str, m: str, u: str, taps: str) -> None:
@@ -216,7 +219,7 @@ class _Driver:
                     )
                     for k in range(2)
                 ]
-                moves = [vb, self.m * vb, self.m * vb]
+                moves = [vb, self.tile, self.tile]
                 with f.loop(0, full, 1, [("ptr", x) for x in r.v]) as c:
                     self.call(functions[0], c.v[0], bias, *c.v[1:], self.table)
                     c.next = [f.gep(x, move) for x, move in zip(c.v, moves, strict=True)]
@@ -246,9 +249,9 @@ _INPUT = _RUNS * _RUN + 4  # the input transform's place after the fields
 
 
 @functools.cache
-def by_rows(m: int, target: Target) -> Part:
+def by_rows(target: Target) -> Part:
     """Units are blocks of rows of tiles of an image; V and M are scratch."""
-    d = _Driver("", m, _NAMES, target)
+    d = _Driver(_NAMES, target)
     f, units, rows = d.f, d.word("units"), d.word("block_rows")
     with f.loop("%begin", "%end") as unit:
         p = d.of_image(f.div(unit.i, units), "in", "out", "res")
@@ -261,26 +264,26 @@ def by_rows(m: int, target: Target) -> Part:
         with f.loop(0, d.word("panels"), sure=True) as panel:
             d.products("%scratch", sums, d.panel(p["u"], panel.i), p["taps"])
             d.write(sums, p, first, panel.i)
-    return common.shared(f"winograd{m}_rows", f)
+    return common.shared("winograd_rows", f)
 
 
 @functools.cache
-def transform(m: int, target: Target) -> Part:
+def transform(target: Target) -> Part:
     """Units are channel blocks of an image, or all of them for one copy of V; V is shared."""
-    d = _Driver("", m, (*_NAMES, "v"), target)
+    d = _Driver((*_NAMES, "v"), target)
     f, span, blocks = d.f, d.word("span"), d.word("blocks")
     with f.loop(f.mul("%begin", span), f.mul("%end", span)) as unit:
         made = f.div(unit.i, blocks)  # image of a copy
         source = d.of_image(f.mod(made, d.word("images")), "in")["in"]
         v = d.of_image(made, "v")["v"]
         d.transform(d.function(_INPUT), source, v, 0, f.mod(unit.i, blocks))
-    return common.shared(f"winograd{m}_transform", f)
+    return common.shared("winograd_transform", f)
 
 
 @functools.cache
-def by_panels(m: int, target: Target) -> Part:
+def by_panels(target: Target) -> Part:
     """Units are panels of output vectors of an image; V is ready, M is scratch."""
-    d = _Driver("", m, (*_NAMES, "v"), target)
+    d = _Driver((*_NAMES, "v"), target)
     f, images = d.f, d.word("images")
     with f.loop("%begin", "%end") as unit:
         panel, image = f.div(unit.i, images), f.mod(unit.i, images)
@@ -290,4 +293,4 @@ def by_panels(m: int, target: Target) -> Part:
         v = d.of_image(f.add(f.mul(copy, images), image), "v")["v"]
         d.products(v, "%scratch", d.panel(p["u"], panel), p["taps"])
         d.write("%scratch", p, 0, panel)
-    return common.shared(f"winograd{m}_panels", f)
+    return common.shared("winograd_panels", f)
