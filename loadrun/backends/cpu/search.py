@@ -26,12 +26,13 @@ from loadrun.backends.cpu.draft import Ahead, Options
 from loadrun.backends.cpu.plan import Array, Plan, Step
 from loadrun.backends.cpu.program import Program
 from loadrun.backends.cpu.target import Target
-from loadrun.backends.cpu.trials import Trial, Unit
+from loadrun.backends.cpu.trials import Trial, Unit, Whole
 from loadrun.backends.cpu.ways import APART, DEFAULT, Way
 
 __all__ = ["Bench", "Group", "Search", "Ways"]
 
 _GAIN = 0.97  # a candidate must be this much faster than the cost model's choice
+_DISTURBED = 1.1  # median over lower quartile
 Ways = dict[str, Way]  # by the layer's key
 
 
@@ -123,8 +124,8 @@ class Bench:
         """Times of the units of both; those in `joined` together."""
         return trials.compare(base, other, self._feeds(), self._nodes, joined)
 
-    def compare_whole(self, base: Program, other: Program) -> tuple[float, float]:
-        """Times of whole runs, in ns."""
+    def compare_whole(self, base: Program, other: Program) -> Whole:
+        """Times of whole runs."""
         return trials.compare_whole(base, other, self._feeds())
 
     def _feeds(self) -> Sequence[Array]:
@@ -248,16 +249,19 @@ class Search:
             self._bench.told(self._most + 1, self._total)
             other = self._bench.program(self._bench.plan({**self._before, **kept}))
             try:
-                old, new = self._bench.compare_whole(base, other)
+                whole = self._bench.compare_whole(base, other)
             finally:
                 other.close()
         finally:
             base.close()
         text = f"other algorithms for {len(kept)} of {self._count()} kinds of layers"
-        if new >= old:
-            self._say(f"{text} are no gain ({old / 1e6:.3f} to {new / 1e6:.3f} ms)")
+        times = f"{whole.base / 1e6:.3f} to {whole.other / 1e6:.3f} ms"
+        if whole.spread > _DISTURBED:
+            times += "; other programs disturbed the measurement"
+        if whole.other >= whole.base:
+            self._say(f"{text} are no gain ({times})")
             return {}
-        self._say(f"{text}: {old / 1e6:.3f} to {new / 1e6:.3f} ms")
+        self._say(f"{text}: {times}")
         return kept
 
     def _count(self) -> int:

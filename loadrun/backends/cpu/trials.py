@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from loadrun.backends.cpu import probe
 from loadrun.backends.cpu.plan import Array, Plan, Step
 from loadrun.backends.cpu.program import Program
 
-__all__ = ["Trial", "compare", "compare_whole", "units_of"]
+__all__ = ["Trial", "Whole", "compare", "compare_whole", "units_of"]
 
 _ROUNDS = (5, 40)
 _TRIAL_S = 0.4
@@ -37,6 +38,19 @@ class Trial:
         """Time of units in the other program, over that of the same ones in the base."""
         units = list(units)
         return sum(self.other[u] for u in others or units) / sum(self.base[u] for u in units)
+
+
+class Whole(NamedTuple):
+    """Times of whole runs of two programs, in ns.
+
+    Attributes:
+        base, other: Lower quartiles.
+        spread: Median of the base over its lower quartile; near 1 where nothing disturbs.
+    """
+
+    base: float
+    other: float
+    spread: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +171,12 @@ def _settle(program: Program, feeds: Sequence[Array]) -> None:
     program.run(feeds)
 
 
-def compare_whole(base: Program, other: Program, feeds: Sequence[Array]) -> tuple[float, float]:
-    """Times of whole runs of two programs, in ns."""
-    times = [(_whole(base, feeds), _whole(other, feeds)) for _ in _rounds(_WHOLE_S)]
-    one, two = np.percentile(np.array(times[1:]), 25, axis=0)
-    return float(one), float(two)
+def compare_whole(base: Program, other: Program, feeds: Sequence[Array]) -> Whole:
+    """Times of whole runs of two programs."""
+    rounds = [(_whole(base, feeds), _whole(other, feeds)) for _ in _rounds(_WHOLE_S)]
+    times = np.array(rounds[1:])
+    one, two = np.percentile(times, 25, axis=0)
+    return Whole(float(one), float(two), float(np.median(times[:, 0]) / one))
 
 
 def _whole(program: Program, feeds: Sequence[Array]) -> int:

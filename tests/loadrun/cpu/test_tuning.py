@@ -19,7 +19,7 @@ from loadrun.backends.cpu.planner import make_plan
 from loadrun.backends.cpu.program import Program
 from loadrun.backends.cpu.search import Bench
 from loadrun.backends.cpu.target import detect
-from loadrun.backends.cpu.trials import Trial
+from loadrun.backends.cpu.trials import Trial, Whole
 from loadrun.backends.cpu.tuning import plan_for
 from loadrun.backends.cpu.ways import APART, DEFAULT, Way
 from mgeserial.errors import InputError, UnsupportedError
@@ -68,7 +68,7 @@ def scripted(monkeypatch):
 
     class Script:
         faster: tuple[str, ...] = ()
-        whole = (2.0, 1.0)
+        whole = Whole(2.0, 1.0)
         compared = 0
 
         def unit(self, plan, unit, nodes):
@@ -157,11 +157,11 @@ def test_other_threads_or_other_code_are_measured_anew(scripted, tmp_path, monke
 
 
 def test_where_the_whole_does_not_gain_the_cost_model_stays(scripted, tmp_path):
-    scripted.faster, scripted.whole = ("direct",), (1e6, 1.5e6)
+    scripted.faster, scripted.whole = ("direct",), Whole(1e6, 1.5e6, 1.2)
     path = str(tmp_path / "policy.json")
     found = choose(winograd_net(), fast_run=True, policy_file=path)
     assert str(found.plan) == str(choose(winograd_net()).plan)
-    assert "are no gain (1.000 to 1.500 ms)" in found.notes[0]
+    assert "are no gain (1.000 to 1.500 ms; other programs disturbed" in found.notes[0]
     assert choose(winograd_net(), policy_file=path).choices[0].choice == "default"
 
 
