@@ -8,6 +8,7 @@ Signatures are those of CuPy 14.2.
 from __future__ import annotations
 
 import ctypes
+import os
 import types
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +41,7 @@ class Fake:
     def __init__(self, devices: int = 2) -> None:
         self.calls: list[str] = []
         self.launched: list[str] = []
+        self.on_disk: list[bool] = []
         self.fail: dict[str, Exception] = {}
         self.devices = devices
         self.current: list[int] = []
@@ -202,6 +204,7 @@ class RawModule:
 
     def get_function(self, name: str) -> RawKernel:
         self._fake.call("compile")
+        self._fake.on_disk.append(os.environ.get("CUPY_CACHE_IN_MEMORY") != "1")
         assert f"{name}(" in self.code
         self.names.append(name)
         return RawKernel(self._fake, self, name)

@@ -55,7 +55,7 @@ class CudaProgram:
 
     def __init__(self, graph: Graph, inference: Inference, options: CompileOptions) -> None:
         """Compile; see `CudaBackend.compile`."""
-        device = devices.open_device(options.device)
+        device = devices.open_device(options.device, cache=options.cache)
         record = options.record != 0
         try:
             target = Target(device.capability, options.tf32, device.library)

@@ -213,8 +213,12 @@ def check_number(number: int, count: int) -> None:
         raise InputError(f"there is no CUDA device {number}: {known} is known here")
 
 
-def open_device(number: int = 0) -> Device:
+def open_device(number: int = 0, *, cache: bool = True) -> Device:
     """The device of that number.
+
+    Args:
+        number: Which, from 0.
+        cache: Whether compiled code may be kept on disk and read from there.
 
     Raises:
         InputError: There is no device of that number.
@@ -227,4 +231,4 @@ def open_device(number: int = 0) -> Device:
         return EmulatedDevice(number, guarded=not wanted.arena, capability=wanted.capability)
     from loadrun.backends.cuda.device_cupy import CupyDevice
 
-    return CupyDevice(number)
+    return CupyDevice(number, cache=cache)

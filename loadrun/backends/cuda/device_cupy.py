@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Callable, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,9 @@ _INSTALL = (
 )
 # Longest time that `hold` keeps a stream busy, so that nothing seems to hang.
 _LONGEST_HOLD_NS = 50_000_000
+# CuPy's variable: whether compiled code is kept in memory alone.
+_IN_MEMORY = "CUPY_CACHE_IN_MEMORY"
+_environment = threading.Lock()
 _HOLD = Kernel.of(
     "hold",
     """extern "C" __global__ void $NAME(unsigned long long ns) {
@@ -56,6 +61,23 @@ def _first_line(error: BaseException) -> str:
     return lines[0][:300] if lines else type(error).__name__
 
 
+@contextlib.contextmanager
+def _on_disk(*, cache: bool) -> Iterator[None]:
+    """Let CuPy keep what is compiled meanwhile on disk, or not; it looks at each compilation."""
+    if cache:
+        yield
+        return
+    with _environment:
+        before = os.environ.get(_IN_MEMORY)
+        os.environ[_IN_MEMORY] = "1"
+        try:
+            yield
+        finally:
+            del os.environ[_IN_MEMORY]
+            if before is not None:
+                os.environ[_IN_MEMORY] = before
+
+
 class _Calls:
     """Calls of CuPy on a device; a class, since a generator would take twice as long in every run.
 
@@ -83,6 +105,10 @@ class _Calls:
 class CupyDevice:
     """One GPU, with one stream.
 
+    Args:
+        number: Which, from 0.
+        cache: Whether CuPy may keep compiled code on disk.
+
     Attributes:
         context: CuPy's device, to make it the current one.
         failures: Errors that CUDA and CuPy raise.
@@ -91,10 +117,10 @@ class CupyDevice:
     guarded = False
     emulated = False
 
-    def __init__(self, number: int = 0) -> None:
+    def __init__(self, number: int = 0, *, cache: bool = True) -> None:
         import cupy
 
-        self._cupy = cupy
+        self._cupy, self._cache = cupy, cache
         runtime = cupy.cuda.runtime
         check_number(number, int(runtime.getDeviceCount()))
         self.number = number
@@ -171,7 +197,7 @@ class CupyDevice:
         text = "\n".join([source.prelude(), *(k.source for k in kernels)])
         compile_error = self._cupy.cuda.compiler.CompileException
         try:
-            with self._calls("the kernels cannot be loaded"):
+            with self._calls("the kernels cannot be loaded"), _on_disk(cache=self._cache):
                 module = self._cupy.RawModule(code=text, options=source.OPTIONS, backend="nvrtc")
                 found = {k.name: module.get_function(k.name) for k in kernels}
         except compile_error as error:

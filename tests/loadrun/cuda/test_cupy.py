@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -381,3 +382,18 @@ def test_launches_start_one_by_one_when_asked_for(fake: Fake) -> None:
         assert session.program is not None
         assert any("one by one" in n for n in session.program.report.notes)
     assert fake.count("begin_capture") == 0
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("before", [None, "0"])
+def test_compiled_code_stays_off_the_disk_when_asked_for(
+    fake: Fake, cache: bool, before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUPY_CACHE_IN_MEMORY", raising=False)
+    if before is not None:
+        monkeypatch.setenv("CUPY_CACHE_IN_MEMORY", before)
+    with Session(_net(), "cuda", options=CompileOptions(cache=cache)) as session:
+        session.run([np.ones((2, 3, 10, 10), np.float32)])
+    assert fake.on_disk
+    assert set(fake.on_disk) == {cache}
+    assert os.environ.get("CUPY_CACHE_IN_MEMORY") == before

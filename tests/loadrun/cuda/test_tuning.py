@@ -66,7 +66,7 @@ class Clock(EmulatedDevice):
     cost: Callable[[str], int] = staticmethod(lambda name: 1000)
     lies = False
 
-    def __init__(self, number: int = 0) -> None:
+    def __init__(self, number: int = 0, *, cache: bool = True) -> None:
         super().__init__(number)
         self.now, self.asked, self._profiled = 0, 0, False
 
