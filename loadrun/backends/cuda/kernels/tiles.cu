@@ -211,7 +211,8 @@ __device__ __forceinline__ void load_blocks(u32 (&words)[4], const chunk<u32> *a
 #ifdef TENSOR_CORES
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-               : "r"(shared_address(at)));
+               : "r"(shared_address(at))
+               : "memory");
 #else
   int lane = (int)threadIdx.x & 31;
   for (int i = 0; i < 4; i++) {
