@@ -25,7 +25,7 @@ _RATE = 8.75e9
 _STEP = 3
 _FITS = 0.8  # of the second-level cache
 _FITS_FAR = 0.25  # of the shared cache; what is beyond goes to memory and back
-_MEMORY = 25e9
+_MEMORY = 25e9  # of all threads
 _BESIDE = 0.35  # of reading is not hidden behind arithmetic, or the other way round
 _FEW = 1.03  # a unit for each thread leaves nothing to even out
 
@@ -100,6 +100,7 @@ def _seconds(s: Sizes, f: Sharing, threads: int, target: Target) -> float:
         work = mine * panel
     read = (weights + inputs) / _FAR
     far = v_row * rows * (threads if f.rows else f.copies * s.images)
-    beyond = 2 * s.images * v_row * s.down if far > _FITS_FAR * target.l3 else 0.0
+    whole = 2 * f.copies * s.images * v_row * s.down
+    beyond = whole if spills and far > _FITS_FAR * target.l3 else 0.0
     hidden = max(work, read) + _BESIDE * min(work, read)
-    return hidden + moved / _ACROSS + beyond / (_MEMORY * threads)
+    return hidden + moved / _ACROSS + beyond / _MEMORY
