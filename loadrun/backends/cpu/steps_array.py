@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.cache import digest
 from loadrun.backends.cpu.draft import Draft, contiguous
 from loadrun.backends.cpu.kernels import conv, elementwise, matmul, recurrent, rowwise
 from loadrun.backends.cpu.layout import plain
 from loadrun.backends.cpu.plan import Arg, HostStep, Place
+
+_SHORT = 64  # elements of a row that is better joined with others
+_MOST_WRITTEN = 1 << 14  # elements of a constant written out for several rows
 
 
 def _operand_kind(shape: nd.Shape, out: nd.Shape) -> str:
@@ -48,9 +55,8 @@ def emit_eltwise(draft: Draft, node: nd.Node) -> None:
         _emit_typed(draft, node, kinds)
         return
     if not _prefers_blocked(draft, node):
-        reads = tuple(draft.need_plain(n) for n in node.inputs)
+        reads, shapes = _operands(draft, node, out)
         y = draft.add_plain(node.outputs[0])
-        shapes = [net.shapes[n] for n in node.inputs]
         kernel = elementwise.elementwise(out, shapes, node.expr, t)
         draft.step(node.name, kernel, (*reads, y), reads, (y,), "elementwise")
         return
@@ -74,14 +80,38 @@ def emit_eltwise(draft: Draft, node: nd.Node) -> None:
     draft.step(node.name, kernel, (*args, y), reads, (y,), "elementwise", rows=rows)
 
 
+def _operands(
+    draft: Draft, node: nd.Eltwise, out: nd.Shape
+) -> tuple[tuple[str, ...], list[nd.Shape]]:
+    """Buffers and shapes of an expression's inputs.
+
+    Where rows are short, as those of channels at the end, constants are written out for several
+    rows, so that all of them together are one.
+    """
+    reads, shapes = [], []
+    for name in node.inputs:
+        shape = draft.network.shapes[name]
+        const = draft.network.consts.get(name)
+        if const is not None and const.size > 1 and len(out) > 1 and out[-1] < _SHORT:
+            ends = out[-2:]
+            few = (1,) * (2 - len(shape)) + tuple(shape)
+            if few[-2] == 1 < out[-2] and math.prod(few[:-2]) * math.prod(ends) <= _MOST_WRITTEN:
+                whole = np.broadcast_to(const, (*few[:-2], *ends))
+                reads.append(draft.array_const(f"{node.name}:{name}:rows", whole))
+                shapes.append(whole.shape)
+                continue
+        reads.append(draft.need_plain(name))
+        shapes.append(shape)
+    return tuple(reads), shapes
+
+
 def _emit_typed(draft: Draft, node: nd.Eltwise, kinds: list[str]) -> None:
     from loadrun.backends.cpu.kernels import typed
 
-    net = draft.network
-    reads = tuple(draft.need_plain(n) for n in node.inputs)
+    out = draft.network.shapes[node.outputs[0]]
+    reads, shapes = _operands(draft, node, out)
     y = draft.add_plain(node.outputs[0])
-    shapes = [net.shapes[n] for n in node.inputs]
-    kernel = typed.elementwise(net.shapes[y], shapes, kinds, node.expr, draft.target)
+    kernel = typed.elementwise(out, shapes, kinds, node.expr, draft.target)
     draft.step(node.name, kernel, (*reads, y), reads, (y,), "elementwise")
 
 
