@@ -66,7 +66,8 @@ def share(s: Sizes, threads: int, target: Target) -> Sharing:
     most = -(-s.down // threads) if threads > 1 else s.down
     found = [Sharing(c) for c in range(1, most + 1)]
     found.append(Sharing(0))
-    if threads > 1 and s.images == 1:
+    copied = 4 * threads * s.points * s.channels * s.across * s.down
+    if threads > 1 and s.images == 1 and copied <= target.l3:
         found.append(Sharing(0, threads))
     return min(found, key=lambda f: _seconds(s, f, threads, target))
 
