@@ -198,6 +198,23 @@ def test_pooled_regions(mode: Any, channels: int, monkeypatch: pytest.MonkeyPatc
     check(graph, feeds[:2], monkeypatch, **CLOSE)
 
 
+@pytest.mark.parametrize("parts", [0, 1, 2])
+@pytest.mark.parametrize("channels", [1, 21])
+def test_moved_regions(channels: int, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, boxes = images("float32", 2, channels, 12, 15), regions(9, 2)
+    boxes[3, 1], boxes[4, 3], boxes[5, 2] = np.nan, np.nan, np.inf
+    offsets = images("float32", 9, 2, 3, 4)
+    record = P.DeformablePSROIPooling(
+        no_trans=parts == 0, spatial_scale=0.8, trans_std=0.4, pooled_h=3, pooled_w=4,
+        part_size=parts or 1, sample_per_part=3,
+    )  # fmt: skip
+    feeds = [x, boxes, offsets]
+    graph = graph_of("DeformablePSROIPoolingForward", feeds, record)
+    check(graph, feeds, monkeypatch, **CLOSE)
+    boxes[6, 0] = 0.5
+    refuses(graph, feeds, monkeypatch, MgeError)
+
+
 @pytest.mark.parametrize("wrong", [2.0, -1.0, 1e30])
 @pytest.mark.parametrize("name", ["ROIAlign", "ROIPooling"])
 def test_a_region_of_no_image_is_the_error_of_the_reference(

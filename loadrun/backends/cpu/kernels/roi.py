@@ -219,3 +219,95 @@ def _span(nest: Nest, low: Num, high: Num, bin_: Num, bins: int, size: int) -> t
     start = nest.unary("floor", place * step).whole() + first
     end = nest.unary("ceil", (place + 1.0) * step).whole() + first
     return nest.clamp(start, 0, size), nest.clamp(end, 0, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """Bins that are moved by offsets.
+
+    Attributes:
+        samples: Samples of a bin along each axis.
+        parts: Offsets along each axis, shared by neighbouring bins; 0 without offsets.
+        strength: Factor of the offsets.
+    """
+
+    samples: int
+    parts: int
+    strength: float
+
+
+def moved_pooling(how: Regions, moving: Moving, target: Target) -> Kernel:
+    """Mean of the samples of a bin that lie in the image, and their number.
+
+    Argument table: x (n, h, w, c), regions (m, 5), offsets (m, 2, parts, parts) as (x, y), mean
+    and number (m, oh, ow, c), status. Units: regions and rows of bins.
+    """
+    nest = Nest(["float32"] * 5 + ["int32"], target)
+    x, regions, offsets, y, numbers, status = nest.arrays
+    (n, c, h, w), (ph, pw), parts = how.images, how.out, moving.parts
+    with nest.each_unit(how.count * ph) as unit:
+        which, row = unit // ph, unit % ph
+        region = regions.move(which * 5)
+        image = region[0]
+        good = (image >= 0.0) & (image < float(n)) & nest.unary("floor", image).eq(image)
+        status.put(unit, 0)
+        with nest.when(~good):
+            status.put(unit, 1)
+        plane = x.move(nest.select(good, image, 0.0).whole() * (c * h * w))
+        left, top, right, bottom = (
+            (nest.round_away(region[k]) + float(k > 2)) * how.scale - 0.5 for k in range(1, 5)
+        )
+        lengths = [bottom - top, right - left]
+        extents = [nest.select((v > 0.1) | v.is_nan(), v, 0.1) for v in lengths]
+        with nest.loop(0, pw) as column:
+            move: list[Num | float] = [0.0, 0.0]
+            if parts:
+                places = [
+                    nest.unary("floor", k.to("float") / float(bins) * float(parts)).whole()
+                    for k, bins in ((row, ph), (column.i, pw))
+                ]
+                at = places[0] * parts + places[1]
+                move = [
+                    offsets[(which * 2 + 1 - k) * parts**2 + at] * moving.strength * extents[k]
+                    for k in range(2)
+                ]
+
+            def axis(
+                k: int, sample: Num, move: list[Num | float] = move, column: Num = column.i
+            ) -> tuple[list[_Tap], Num]:
+                start, bins, place = ((top, ph, row), (left, pw, column))[k]
+                each = extents[k] / float(bins)
+                at = (start + place.to("float") * each) + move[k]
+                at = at + sample.to("float") * (each / float(moving.samples))
+                size = (h, w)[k]
+                inside = (at >= -0.5) & (at <= float(size) - 0.5)
+                return _edged(nest, at, inside, size), inside
+
+            def channels(p: Lanes, bin_: Num = unit * pw + column.i) -> None:
+                zero = nest.number(0.0, "float")
+                with nest.loop(0, moving.samples, [nest.splat(zero), zero]) as i:
+                    rows, in_y = axis(0, i.i)
+                    with nest.loop(0, moving.samples, i.v) as j:
+                        columns, in_x = axis(1, j.i)
+                        value = _bilinear(nest, plane, p, rows, columns, (w, c))
+                        counted = nest.select(in_y & in_x, nest.number(1.0, "float"), 0.0)
+                        j.next = [j.v[0] + value * counted, j.v[1] + counted]
+                    i.next = j.out
+                total, number = i.out
+                y.move(bin_ * c).put(p, total / nest.maximum(number, 1.0))
+                numbers.move(bin_ * c).put(p, number)
+
+            nest.lines(c, channels)
+    return nest.finish("moved_pooling_f32")
+
+
+def _edged(nest: Nest, position: Num, inside: Num, size: int) -> list[_Tap]:
+    """The pixels around a position, those beyond the edge being the edge's."""
+    safe = nest.select(inside, nest.clamp(position, 0.0, float(size - 1)), 0.0)
+    low = nest.unary("floor", safe)
+    far, first = safe - low, low.whole()
+    exists = nest.number(1, "i1")
+    return [
+        _Tap(nest.minimum(first + k, size - 1), weight, exists)
+        for k, weight in enumerate((1.0 - far, far))
+    ]
