@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import corpus_cases as cc
@@ -179,3 +181,21 @@ def test_complex_numbers_stay_with_the_reference_code() -> None:
         assert session.program is not None
         assert session.program.report.fallback == {"Where": 1}
     np.testing.assert_array_equal(got, np.where(feeds["m"], feeds["x"], feeds["y"]))
+
+
+def test_a_float_network_imports_no_rules_of_rare_operators() -> None:
+    code = """
+import sys
+import numpy as np
+from loadrun.session import Session
+from mgeserial.author import GraphBuilder
+b = GraphBuilder()
+x = b.input("x", (1, 4, 8, 8), "Float32")
+w = np.ones((8, 4, 3, 3), np.float32)
+b.output(b.relu(b.conv2d(x, w, np.ones(8, np.float32))), "y")
+with Session(b.graph(), "cpu") as session:
+    session.run({"x": np.ones((1, 4, 8, 8), np.float32)})
+print([m for m in sys.modules if m.endswith((".rules.typed", ".rules.image", ".emit_rare"))])
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
