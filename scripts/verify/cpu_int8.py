@@ -107,7 +107,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", help="write the result here (- for stdout)")
     args = parser.parse_args()
     graphs = {name: build(name, args.batch) for name in (NETWORK, FLOAT)}
     shape = (args.batch, 3, 224, 224)
@@ -136,7 +136,11 @@ def main() -> int:
             "exact": exact,
             "times": times,
         }
-        args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        text = json.dumps(result, indent=1) + "\n"
+        if args.json == "-":
+            print(text, end="")
+        else:
+            Path(args.json).write_text(text, encoding="utf-8")
     return int(slow or any(row["tensors_that_differ"] for row in exact))
 
 
