@@ -47,11 +47,11 @@ _BOOK: Rulebook[Lowering] = Rulebook()
 lowers = _BOOK.lowers
 
 
-def rules(*, later: bool = True) -> dict[str, list[Rule[Lowering]]]:
-    """All rules by operator name; or those of the modules that are imported first."""
+def rules(*, later: bool = True, operator: str = "") -> dict[str, list[Rule[Lowering]]]:
+    """All rules by operator name; or those of the modules imported first, or for one operator."""
     from loadrun.backends.cpu import rules as _modules
 
-    _modules.load(later=later)
+    _modules.load(later=later, operator=operator)
     return _BOOK.by_operator
 
 
@@ -430,7 +430,7 @@ def _lowered(low: Lowering, node: Node, call: Call) -> str | None:
     reason = apply(low, first, node, call)
     if reason is None:
         return None
-    others = rules().get(node.op.name, [])[len(first) :]
+    others = rules(operator=node.op.name).get(node.op.name, [])[len(first) :]
     return apply(low, others, node, call) if others else reason
 
 

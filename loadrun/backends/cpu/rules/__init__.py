@@ -14,30 +14,102 @@ _FIRST = (
     "resize",
     "recurrent",
 )
-# Imported when no rule of the first ones applies to an operator: half of all networks need none.
-_LATER = (
-    "index",
-    "order",
-    "image",
-    "roi",
-    "move",
-    "moments",
-    "product",
-    "deform",
-    "attention",
-    "windows",
-    "spread",
-    "typed",
-    "reduce",
-    "control",
-    "color",
-    "fill",
-    "whole",
-    "composed",
-)
+# Imported when no rule of the first ones applies to an operator: what each has rules for.
+_LATER: dict[str, tuple[str, ...]] = {
+    "index": (
+        "Subtensor",
+        "IndexingMultiAxisVec",
+        "MeshIndexing",
+        "BatchedMeshIndexing",
+        "SetSubtensor",
+        "IndexingSetMultiAxisVec",
+        "SetMeshIndexing",
+        "BatchedSetMeshIndexing",
+        "IncrSubtensor",
+        "IndexingIncrMultiAxisVec",
+        "IncrMeshIndexing",
+        "BatchedIncrMeshIndexing",
+        "IndexingOneHot",
+        "IndexingSetOneHot",
+        "IndexingRemap",
+    ),
+    "order": ("Argmax", "Argmin", "Argsort", "TopK", "NMSKeep"),
+    "image": ("Resize", "Resize3D", "WarpAffine", "WarpPerspective", "Remap"),
+    "roi": ("ROIAlign", "ROIPooling", "DeformablePSROIPoolingForward"),
+    "move": ("Images2Neibs", "SlidingWindowTransposeBackward", "Diag", "RelayoutFormat"),
+    "moments": ("GroupNorm", "InstanceNorm", "GeneralNorm", "LRN"),
+    "product": (
+        "Convolution",
+        "ConvolutionBackwardData",
+        "Convolution3D",
+        "Convolution3DBackwardData",
+        "ConvolutionBackwardFilter",
+        "Convolution3DBackwardFilter",
+    ),
+    "deform": ("DeformableConvForward", "CorrelationForward"),
+    "attention": ("MultiHeadAttn",),
+    "windows": (
+        "Local",
+        "GroupLocal",
+        "LocalShareForward",
+        "RegionRestrictedConvolution",
+        "SlidingWindowTranspose",
+        "Images2NeibsBackward",
+    ),
+    "spread": (
+        "ResizeBackward",
+        "PaddingBackward",
+        "PoolingBackward",
+        "AdaptivePoolingBackward",
+        "ArgsortBackward",
+    ),
+    "typed": (
+        "Elemwise",
+        "PowC",
+        "TypeCvt",
+        "ElemwiseMultiType",
+        "AffineInt",
+        "FakeQuant",
+        "TQT",
+        "LSQ",
+        "Where",
+        "WhereBackward",
+        "MaskedFill",
+    ),
+    "reduce": ("Reduce", "Cumsum", "Dot", "CheckNonFinite"),
+    "control": (
+        "Identity",
+        "Copy",
+        "VirtualDep",
+        "MarkDynamicVar",
+        "MarkNoBroadcastElemwise",
+        "AssertEqual",
+    ),
+    "color": ("CvtColor",),
+    "fill": ("Padding", "Linspace"),
+    "whole": ("MatrixMul", "BatchedMatrixMul"),
+    "composed": (
+        "BatchNorm",
+        "BatchNormBackward",
+        "LayerNormBackward",
+        "GeneralNormBackward",
+        "GroupNormBackward",
+        "InstanceNormBackward",
+        "SoftmaxBackward",
+        "FakeQuantBackward",
+        "TQTBackward",
+        "LSQBackward",
+    ),
+}
 
 
-def load(*, later: bool = True) -> None:
-    """Import modules, so that their rules are registered: all, or those that most networks need."""
-    for name in (*_FIRST, *(_LATER if later else ())):
+def load(*, later: bool = True, operator: str = "") -> None:
+    """Import modules, so that their rules are registered.
+
+    Args:
+        later: All modules, not just those that most networks need.
+        operator: Of the later ones only that with rules for this operator.
+    """
+    rest = [m for m, names in _LATER.items() if later and operator in ("", *names)]
+    for name in (*_FIRST, *rest):
         importlib.import_module(f"{__name__}.{name}")
