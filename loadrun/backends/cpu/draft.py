@@ -266,10 +266,10 @@ class Draft:
 
     # -- constants
     def const(
-        self, name: str, nbytes: int, make: Callable[[], Array], key: Callable[[], str]
+        self, name: str, nbytes: int, write: Callable[[Array], None], key: Callable[[], str]
     ) -> str:
-        """A constant buffer with contents made on demand."""
-        self.consts[name] = Const(nbytes, make, key)
+        """A constant buffer with contents written on demand."""
+        self.consts[name] = Const(nbytes, write, key)
         return self.add_buffer(Buffer(name, nbytes, Place.CONST, (nbytes,), "uint8"))
 
     def packed_const(
@@ -277,21 +277,28 @@ class Draft:
         name: str,
         nbytes: int,
         node: nd.Conv | nd.Dense,
-        pack: Callable[[Array], Array],
+        pack: Callable[[Array, Array], None],
         how: str,
     ) -> str:
-        """A constant buffer with a node's packed weights; `how` names the packing."""
+        """A constant buffer with a node's packed weights, float32; `how` names the packing."""
 
         def key() -> str:
             arrays = [node.weights] if node.scale is None else [node.weights, node.scale]
             return digest(how, *(self.contents.key(a) for a in arrays))
 
-        return self.const(name, nbytes, lambda: pack(nd.filters(node)), key)
+        def write(out: Array) -> None:
+            pack(nd.filters(node), out.view(np.float32))
+
+        return self.const(name, nbytes, write, key)
 
     def array_const(self, name: str, array: Array) -> str:
         """A constant buffer with the contents of an array."""
         data = np.ascontiguousarray(array)
-        return self.const(name, data.nbytes, lambda: data, lambda: self.contents.key(data))
+
+        def write(out: Array) -> None:
+            out[...] = data.reshape(-1).view(np.uint8)
+
+        return self.const(name, data.nbytes, write, lambda: self.contents.key(data))
 
     # -- steps
     def step(

@@ -66,13 +66,13 @@ class Const:
 
     Attributes:
         nbytes: Size in bytes.
-        make: Gives the packed array; called once, unless the cache has it.
+        write: Writes them into bytes, all of them; called once, unless the cache has them.
         key: Gives the cache key over everything the contents depend on, or ''; called when a
             cache may hold them, or is to hold them.
     """
 
     nbytes: int
-    make: Callable[[], Array] = field(repr=False)
+    write: Callable[[Array], None] = field(repr=False)
     key: Callable[[], str] = field(repr=False)
 
 

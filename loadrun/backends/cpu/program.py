@@ -186,12 +186,8 @@ class Program:
             self._late.append(functools.partial(_keep, cache, contents, consts, whole))
 
         def pack(name: str) -> None:
-            const = consts[name]
-            data = np.ascontiguousarray(const.make())
-            if data.nbytes != const.nbytes:
-                raise AssertionError(f"{name}: {data.nbytes} bytes made, {const.nbytes} planned")
             at = offsets[name]
-            whole[at : at + const.nbytes] = data.reshape(-1).view(np.uint8)
+            consts[name].write(whole[at : at + consts[name].nbytes])
 
         return [functools.partial(pack, name) for name in consts]
 

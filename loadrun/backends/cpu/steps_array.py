@@ -11,7 +11,7 @@ from loadrun.backends.cpu.cache import digest
 from loadrun.backends.cpu.draft import Draft, contiguous
 from loadrun.backends.cpu.kernels import conv, elementwise, matmul, recurrent, rowwise
 from loadrun.backends.cpu.layout import plain
-from loadrun.backends.cpu.plan import Arg, HostStep, Place
+from loadrun.backends.cpu.plan import Arg, Array, HostStep, Place
 
 _SHORT = 64  # elements of a row that is better joined with others
 _MOST_WRITTEN = 1 << 14  # elements of a constant written out for several rows
@@ -221,7 +221,10 @@ def emit_recurrent(draft: Draft, node: nd.Node) -> None:
     def key() -> str:
         return digest(code.kernel.name, draft.contents.key(weights))
 
-    w = draft.const(f"{node.name}:w", code.packed_bytes, lambda: code.pack(weights), key)
+    def write(out: Array) -> None:
+        code.pack(weights, out.view(np.float32))
+
+    w = draft.const(f"{node.name}:w", code.packed_bytes, write, key)
     taps = draft.array_const(f"{node.name}:taps", code.taps)
     pre, h, c = reads[0], reads[1], reads[-1]
     args = (pre, w, h, c, writes[0], writes[1], writes[-1], taps)

@@ -300,36 +300,32 @@ class DirectConv:
             chunk -= 1
         return Choice(nb, width, height, chunk, False, fetch=False)
 
-    def pack(self, weights: Array) -> Array:
-        """Filters (groups, oc, ic, kh, kw) in the order the kernel reads them."""
+    def pack(self, weights: Array, out: Array) -> None:
+        """Write filters (groups, oc, ic, kh, kw) in the order the kernel reads them."""
         s, lanes, nb = self.spec, self.target.lanes, self.tiled.choice.nb
         w = merge_filter(weights.astype(np.float32, copy=False), self.given, s)
         padded = self.vectors * lanes
-        if padded != s.oc:
-            grown = np.zeros((s.groups, padded, *w.shape[2:]), np.float32)
-            grown[:, : s.oc] = w
-            w = grown
         if self.dot:
-            return self._pack_bytes(w)
+            self._pack_bytes(w, out.view(np.int32))
+            return
         if self.planar:
-            order = (0, 2, 3, 4, 1)  # g, ic, kh, kw, oc
-            w = w.transpose(order)
+            w = w.transpose(0, 2, 3, 4, 1)
         else:
             k = s.ic // self.depth
-            w = w.reshape(s.groups, padded, k, self.depth, s.kh, s.kw)
+            w = w.reshape(s.groups, s.oc, k, self.depth, s.kh, s.kw)
             w = w.transpose(0, 2, 4, 5, 3, 1)
-        return pack_panels(w.reshape(s.groups, -1, padded), nb * lanes)
+        pack_panels(w, nb * lanes, out, columns=padded)
 
-    def _pack_bytes(self, w: Array) -> Array:
-        """Whole numbers (groups, padded oc, ic, kh, kw) as bytes, four channels to a column."""
-        s, padded = self.spec, w.shape[1]
+    def _pack_bytes(self, w: Array, out: Array) -> None:
+        """Whole numbers (groups, oc, ic, kh, kw) as bytes, four channels to a column."""
+        s, padded = self.spec, self.vectors * self.target.lanes
         grown = np.zeros((s.groups, padded, 4 * self.words, s.kh, s.kw), np.int8)
-        grown[:, :, : s.ic] = w
+        grown[:, : s.oc, : s.ic] = w
         k = self.words // self.depth
         grown = grown.reshape(s.groups, padded, k, self.depth, 4, s.kh, s.kw)
         columns = np.ascontiguousarray(grown.transpose(0, 2, 5, 6, 3, 1, 4))
-        words = columns.reshape(s.groups, -1, padded * 4).view(np.int32)
-        return pack_panels(words, self.tiled.choice.nb * self.target.lanes)
+        words = columns.view(np.int32)[..., 0]
+        pack_panels(words, self.tiled.choice.nb * self.target.lanes, out)
 
     def byte_bias(self, weights: Array, bias: Array | None) -> Array:
         """The i32 start of the sums: the bias, less what 128 added to every input contributes."""
@@ -342,10 +338,25 @@ class DirectConv:
         return out
 
 
-def pack_panels(w: Array, width: int) -> Array:
-    """(groups, k, columns) as panels of `width` columns, each (k, width); last one narrower."""
-    groups, k, columns = w.shape
-    main = columns // width
-    head = w[:, :, : main * width].reshape(groups, k, main, width).transpose(0, 2, 1, 3)
-    flat = [head.reshape(groups, -1), w[:, :, main * width :].reshape(groups, -1)]
-    return np.ascontiguousarray(np.concatenate(flat, axis=1)).reshape(-1)
+def pack_panels(w: Array, width: int, out: Array, *, columns: int = 0) -> None:
+    """Write (groups, k..., n) as panels of `width` columns, each (k, width), the last one narrower.
+
+    The k axes count in order. With `columns` more than n, columns of zeros follow. `out` is flat.
+    """
+    groups, n, dims = w.shape[0], w.shape[-1], w.shape[1:-1]
+    columns = columns or n
+    flat = out.reshape(groups, math.prod(dims) * columns)
+    main = n // width
+    split = flat.shape[1] // columns * main * width
+    # One copy, whatever the strides; temporary memory would cost more than the work.
+    whole = w[..., : main * width].reshape(groups, *dims, main, width)
+    flat[:, :split].reshape(groups, main, *dims, width)[...] = np.moveaxis(whole, -2, 1)
+    left = columns - main * width
+    while left:
+        wide = min(left, width)
+        size = flat.shape[1] // columns * wide
+        part = flat[:, split : split + size].reshape(groups, *dims, wide)
+        real = w[..., columns - left : columns - left + wide]
+        part[..., : real.shape[-1]] = real
+        part[..., real.shape[-1] :] = 0
+        left, split = left - wide, split + size

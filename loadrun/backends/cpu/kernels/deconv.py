@@ -151,16 +151,12 @@ class TransposedConv:
         name = f"deconv_f32_{s.name()}{epilogue.tag()}"
         return _Part(Tiled(name, grid, choice, epilogue, t), taps, (down, across))
 
-    def pack(self, part: _Part, weights: Array) -> Array:
-        """The part's share of the filter (groups, oc, ic, kh, kw) of the forward convolution."""
+    def pack(self, part: _Part, weights: Array, out: Array) -> None:
+        """Write the part's share of the forward convolution's filter (groups, oc, ic, kh, kw)."""
         s, lanes = self.spec, self.target.lanes
         down, across = part.picked
         w = weights[:, :, :, [v.k for v in down]][:, :, :, :, [u.k for u in across]]
-        grown = np.zeros((s.groups, s.oc, self.vectors * lanes, *w.shape[3:]), np.float32)
-        grown[:, :, : s.ic] = w
-        k = s.oc // self.depth
-        grown = grown.reshape(s.groups, k, self.depth, self.vectors * lanes, *w.shape[3:])
-        steps = s.oc * len(down) * len(across)
-        packed = grown.transpose(0, 1, 4, 5, 2, 3)
-        packed = packed.reshape(s.groups, steps, self.vectors * lanes)
-        return pack_panels(packed, part.tiled.choice.nb * lanes)
+        w = w.reshape(s.groups, s.oc // self.depth, self.depth, s.ic, *w.shape[3:])
+        w = w.transpose(0, 1, 4, 5, 2, 3)
+        width = part.tiled.choice.nb * lanes
+        pack_panels(w, width, out, columns=self.vectors * lanes)

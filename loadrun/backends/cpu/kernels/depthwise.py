@@ -133,11 +133,10 @@ class DepthwiseConv:
                 )
             first += width * count
 
-    def pack(self, weights: Array) -> Array:
-        """Filters (groups, 1, 1, kh, kw) as [block][kh][kw][lanes]."""
+    def pack(self, weights: Array, out: Array) -> None:
+        """Write filters (groups, 1, 1, kh, kw) as [block][kh][kw][lanes]."""
         s, lanes = self.spec, self.target.lanes
-        out = np.zeros((self.x.blocks * lanes, s.kh * s.kw), np.float32)
-        out[: s.groups] = weights.reshape(s.groups, s.kh * s.kw)
-        return np.ascontiguousarray(
-            out.reshape(self.x.blocks, lanes, s.kh * s.kw).transpose(0, 2, 1)
-        ).reshape(-1)
+        grown = np.zeros((self.x.blocks * lanes, s.kh * s.kw), np.float32)
+        grown[: s.groups] = weights.reshape(s.groups, s.kh * s.kw)
+        blocks = grown.reshape(self.x.blocks, lanes, s.kh * s.kw).transpose(0, 2, 1)
+        out.reshape(blocks.shape)[...] = blocks

@@ -67,12 +67,11 @@ class Dense:
         self.kernel: Kernel = self.tiled.kernel
         self.packed_bytes = self.tiled.group_bytes
 
-    def pack(self, weights: Array) -> Array:
-        """(k, n) in the order the kernel reads."""
+    def pack(self, weights: Array, out: Array) -> None:
+        """Write (k, n) in the order the kernel reads."""
         lanes = self.target.lanes
-        grown = np.zeros((1, self.k, -(-self.n // lanes) * lanes), np.float32)
-        grown[0, :, : self.n] = weights
-        return pack_panels(grown, self.tiled.choice.nb * lanes)
+        columns = -(-self.n // lanes) * lanes
+        pack_panels(weights[None], self.tiled.choice.nb * lanes, out, columns=columns)
 
 
 def _grid(

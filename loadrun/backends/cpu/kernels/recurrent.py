@@ -177,13 +177,14 @@ class Recurrent:
         _put(f, c, places.cell, at, mask)
         return f.fmul(o, emit_math.tanh(f, c))
 
-    def pack(self, weights: Array) -> Array:
-        """(gates * hidden, hidden) as [panel][hidden][gate][vector of the panel][lane]."""
+    def pack(self, weights: Array, out: Array) -> None:
+        """Write (gates * hidden, hidden) as [panel][hidden][gate][vector of the panel][lane]."""
         width = self.each * self.target.lanes
         grown = np.zeros((self.gates, self.panels * width, self.hidden), np.float32)
         grown[:, : self.hidden] = weights.reshape(self.gates, self.hidden, self.hidden)
         panels = grown.reshape(self.gates, self.panels, width, self.hidden)
-        return np.ascontiguousarray(panels.transpose(1, 3, 0, 2)).reshape(-1)
+        panels = panels.transpose(1, 3, 0, 2)
+        out.reshape(panels.shape)[...] = panels
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ from loadrun.backends.cpu.layout import Halo, Image
 from loadrun.backends.cpu.plan import Array, Kernel, Part, Rows
 from loadrun.backends.cpu.target import Target
 
+_PIECE = 512  # columns of a product of transforms
+
 
 def suits(spec: ConvSpec) -> bool:
     """Whether the algorithm computes this convolution at all."""
@@ -236,15 +238,22 @@ class WinogradConv:
             runs.append((parts[-1].symbol, count, width * vb))
         return runs, parts
 
-    def pack(self, weights: Array) -> Array:
-        """Filters (1, oc, ic, 3, 3) as U: [panel][point][ic][nb * lanes]."""
+    def pack(self, weights: Array, out: Array) -> None:
+        """Write filters (1, oc, ic, 3, 3) as U: [panel][point][ic][nb * lanes].
+
+        In pieces that stay in the first caches, and are too small for the linear algebra library to
+        start threads, which spin: ResNet-50 in 20 ms of processor time instead of 300.
+        """
         s, width = self.spec, self.nb * self.target.lanes
         g = np.array([[float(v) for v in row] for row in wm.matrices(self.m)[1]])
         both = np.kron(g, g)
         rows = weights.reshape(s.oc, s.ic, 9)
-        out = np.zeros((self.panels, self.points, s.ic, width), np.float32)
-        for k, panel in enumerate(out):  # one by one, so that the transposes stay in the cache
-            part = rows[k * width : (k + 1) * width].transpose(2, 1, 0).astype(np.float64)
-            u = both @ part.reshape(9, -1)
-            panel[:, :, : part.shape[2]] = u.reshape(self.points, s.ic, -1)
-        return out.reshape(-1)
+        step = max(_PIECE // width, 1)
+        for k, panel in enumerate(out.reshape(self.panels, self.points, s.ic, width)):
+            mine = rows[k * width : (k + 1) * width]
+            wide = len(mine)
+            panel[:, :, wide:] = 0
+            for low in range(0, s.ic, step):
+                part = mine[:, low : low + step].transpose(2, 1, 0).astype(np.float64)
+                u = both @ part.reshape(9, -1)
+                panel[:, low : low + step, :wide] = u.reshape(self.points, -1, wide)
