@@ -70,7 +70,7 @@ def run_document(report: RunReport) -> dict[str, Any]:
                 "names": list(c.names),
                 "choice": c.choice,
                 "source": c.source,
-                "times_ns": dict(c.times_ns),
+                "candidates": [{"name": n, "time_ns": ns} for n, ns in c.times_ns.items()],
             }
             for c in report.choices
         ],

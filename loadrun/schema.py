@@ -119,8 +119,10 @@ algorithms[].names | list | | the layers of this kind
 algorithms[].names[] | text | |
 algorithms[].choice | text | | the candidate; `default` is the cost model's
 algorithms[].source | text | | measured, policy file, as given or cost model
-algorithms[].times_ns | object | | time of one layer, by candidate
-algorithms[].times_ns.* | integer | ns |
+algorithms[].candidates | list | | what was measured
+algorithms[].candidates[] | object | |
+algorithms[].candidates[].name | text | |
+algorithms[].candidates[].time_ns | integer | ns | time of one layer
 checks | object | | results of checks of all values, by option
 checks.* | list | |
 checks.*[] | text | |

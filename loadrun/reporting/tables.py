@@ -149,9 +149,10 @@ def _choices(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for record in found if isinstance(found, list) else ():
         if not isinstance(record, Mapping):
             continue
-        names, times = record.get("names"), record.get("times_ns")
-        known = dict(times) if isinstance(times, Mapping) else {}
-        taken = {k: v for k, v in known.items() if isinstance(v, (int, float))}
+        names, measured = record.get("names"), record.get("candidates")
+        known = measured if isinstance(measured, list) else ()
+        pairs = [(c.get("name"), c.get("time_ns")) for c in known if isinstance(c, Mapping)]
+        taken = {str(name): ns for name, ns in pairs if isinstance(ns, (int, float))}
         ranked = sorted(taken.items(), key=lambda item: item[1])
         yield {
             **record,

@@ -158,9 +158,12 @@ def test_choices_of_algorithms_are_listed_with_their_times():
             "names": ["one", "two"],
             "choice": "direct rows",
             "source": "measured",
-            "times_ns": {"default": 2000, "direct rows": 1500},
+            "candidates": [
+                {"name": "default", "time_ns": 2000},
+                {"name": "direct rows", "time_ns": 1500},
+            ],
         },
-        {"layer": "b", "names": None, "choice": None, "source": 1, "times_ns": [3]},
+        {"layer": "b", "names": None, "choice": None, "source": 1, "candidates": [3]},
         "none",
     ]
     table = next(t for t in tables(run) if t.key == "algorithms")
