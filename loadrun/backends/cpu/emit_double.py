@@ -1,9 +1,9 @@
-"""Vector functions of float32 that are computed in float64: sines, arcs, powers, erfc.
+"""Vector functions of float32 that are computed in float64: sines, arcs, remainders, powers, erfc.
 
 The argument is widened and the result rounded once, so errors are little more than half a unit in
 the last place (tests/loadrun/cpu/test_typed.py), and none of the tricks that float32 alone would
 need are here. Polynomials are derived: Taylor series, or interpolation at Chebyshev nodes. Only
-sines of numbers beyond 2**19 go to the C library.
+sines of numbers beyond 2**19, and remainders of quotients beyond 2**29, go to the C library.
 """
 
 from __future__ import annotations
@@ -255,6 +255,29 @@ def acos(f: Func, x: str) -> str:
     return d.to_float(_angle(d, _other_leg(d, wide), wide))
 
 
+# -- remainders
+_FACTOR = float(1 << 29)  # quotients below it times 24 bits are exact in float64
+
+
+def fmod(f: Func, x: str, y: str) -> str:
+    """What x leaves over whole multiples of y, with the sign of x; always exact."""
+    d = _Doubles(f)
+    size = f.unary("fabs", y)
+    limit = f.fmul(size, f.const(_FACTOR))
+    far = f.fcmp("uge", f.unary("fabs", x), limit)
+    far = f.op(f"or {f.mt} {far}, {f.fcmp('oeq', size, f.const(math.inf))}")
+    a = d.of(f.unary("fabs", f.select(far, f.const(0.0), x)))
+    b = d.of(f.select(far, f.const(1.0), size))
+    # The quotient may be rounded up to the next whole number.
+    rest = d.op("fsub", a, d.op("fmul", d.call("trunc", d.op("fdiv", a, b)), b))
+    rest = d.pick(d.test("olt", rest, 0.0), d.op("fadd", rest, b), rest)
+    value = d.to_float(d.call("copysign", rest, d.of(x)))
+    some = f.op(f"bitcast {f.mt} {far} to i{f.lanes}")
+    with f.either(f.op(f"icmp ne i{f.lanes} {some}, 0"), f.vt, value) as result:
+        result.other = by_lanes(f, "fmodf", x, y)
+    return result.value
+
+
 # -- powers
 def power(f: Func, x: str, y: str) -> str:
     """x**y as C's pow has it, special numbers included."""
@@ -422,6 +445,7 @@ EMIT: dict[str, Callable[..., str]] = {
     "asin": asin,
     "acos": acos,
     "atan2": atan2,
+    "fmod": fmod,
     "pow": power,
     "exp2": exp2,
     "sinh": sinh,

@@ -88,7 +88,6 @@ def _linspace(f: Func, first: str, last: str, index: str, count: str) -> str:
 
 EMIT: dict[str, Emitter] = {
     **emit_double.EMIT,
-    "fmod": lambda f, x, y: emit_double.by_lanes(f, "fmodf", x, y),
     "rint": lambda f, x: f.unary("rint", x),
     "root": _root,
     "erfinv": _erfinv,

@@ -208,6 +208,25 @@ def test_sines_and_powers(level: str) -> None:
         np.testing.assert_array_equal(got[~finite], rounded[~finite], err_msg=node.name)
 
 
+@LEVELS
+def test_remainders_are_exact(level: str) -> None:
+    rng = np.random.default_rng(9)
+    size = 4000
+    y = (rng.normal(size=size) * 10.0 ** rng.integers(-20, 20, size)).astype(np.float32)
+    quotients = np.round(rng.normal(size=size) * 10.0 ** rng.integers(0, 11, size))
+    x = (y * quotients).astype(np.float32)  # near multiples, and some exactly
+    x[:500] = np.nextafter(x[:500], np.float32(np.inf))
+    y[:20], x[20:40] = 0, np.inf
+    y[40:60], x[60:80], y[80:100] = np.inf, np.nan, np.float32(1e-41)
+    feeds = {"x": x, "y": y}
+    node = nd.Eltwise("mod", ("x", "y"), ("r",), program("xy", "r = fmod x y"))
+    (got,) = run(network([node], feeds, {"r": (x.shape, "float32")}), feeds, level)
+    with np.errstate(all="ignore"):
+        want = np.fmod(x, y)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(want[got == 0]))
+
+
 CONVERTED = (
     *INTEGERS,
     dt.BOOL,
