@@ -36,10 +36,12 @@ __all__ = [
 
 # Multiprocessors of a large GPU; fewer blocks leave parts of it idle.
 _ENOUGH = 132
-_THREADS = 256  # threads that keep a multiprocessor busy
 _MANY_THREADS = 512  # threads that hide the time of a load
+# Cycles: of a slice at least, of what a block does before and after, of one more launch.
+_SLICE, _BLOCK, _LAUNCH = 450.0, 1500.0, 3000.0
+_BYTES = 3000.0  # that the second cache gives in a cycle
 DEPTHWISE_ROWS = 4  # rows that a thread computes
-_SPLIT_DEPTH = 256  # least inner size of a part
+_SPLIT_DEPTH = 64  # least inner size of a part
 _MOST_SPLITS = 32
 # Products of this many multiplications and more go to the vendor's library where one can.
 _LIBRARY = 1 << 21
@@ -134,7 +136,6 @@ class Target:
 
 # Tensor cores whose shapes and copies `tile.cu` uses.
 _TENSOR_CORES = (8, 0)
-# Each list begins with a large tile, one for middle sizes and one for few channels.
 _PLAIN = (Tile(128, 128, 8, 8, 8), Tile(64, 64, 16, 4, 4), Tile(32, 64, 16, 4, 4))
 _SCALAR = (
     Tile(128, 128, 16, 8, 8),
@@ -143,6 +144,7 @@ _SCALAR = (
     Tile(128, 64, 16, 8, 8),
     Tile(64, 128, 16, 8, 8),
     Tile(64, 32, 16, 4, 4),
+    Tile(32, 32, 16, 4, 2),
 )
 # Depths in bytes: a tile is as deep as its element type makes it.
 _TENSOR = (
@@ -153,6 +155,7 @@ _TENSOR = (
     Tile(64, 128, 64, 32, 64, 32),
     Tile(64, 64, 128, 32, 32, 32),
     Tile(64, 32, 64, 32, 16, 32),
+    Tile(32, 32, 64, 16, 16, 32),
 )
 _KINDS = {"f16": "Halves", "bf16": "Bfloats", "f32": "Tf32"}
 
@@ -286,38 +289,64 @@ def _few_channels(node: nd.Conv) -> bool:
 
 
 def _tiled(node: nd.Conv, net: nd.Network, algorithm: Algorithm) -> list[Choice]:
-    """Choices of a tiled kernel: the best guess, then the other tiles, then other splits."""
-    tiles = _tiles(node, net, algorithm)
-    best = _best_tile(node, tiles)
-    order = [best, *(t for t in tiles if t is not best)]
-    guessed = [Choice(algorithm, t, _splits(node, t)) for t in order]
-    deep = [
-        Choice(algorithm, best, s)
-        for s in (1, guessed[0].splits // 2, guessed[0].splits * 2)
-        if 0 < s <= _most_splits(node)
+    """Choices of a tiled kernel, by the cost model: all tiles, then other splits of the best."""
+    size = 16 // chunk_elements(node, net)
+
+    def cost(choice: Choice) -> float:
+        return _cycles(node, choice, size)
+
+    found = [
+        min((Choice(algorithm, tile, n) for n in _splits(node, tile)), key=cost)
+        for tile in _tiles(node, net, algorithm)
     ]
-    return [*guessed, *deep]
+    found.sort(key=cost)
+    best = found[0]
+    others = [n for n in (1, best.splits // 2, best.splits * 2) if 0 < n <= _MOST_SPLITS]
+    return [*found, *(Choice(algorithm, best.tile, n) for n in others)]
+
+
+def _rate(algorithm: Algorithm, tile: Tile, size: int) -> float:
+    """Products that a multiprocessor forms in a cycle, with all that is done for them.
+
+    Shared memory gives a warp 16 bytes a thread in 4 cycles: small tiles wait for it.
+    """
+    if algorithm is Algorithm.TENSOR:
+        rows, columns = tile.tm // 16, tile.tn // 8
+        full = {2: 700.0, 4: 400.0}.get(size, 1400.0)
+        return full * min(1.0, rows * columns / (2 * rows + columns))
+    rate = min(105.0, 32.0 * tile.tm * tile.tn / (tile.tm + tile.tn))
+    return rate if algorithm is Algorithm.SCALAR else rate * 0.7
+
+
+def _splits(node: nd.Conv, tile: Tile) -> list[int]:
+    """Numbers of parts of the sum that are worth a thought."""
+    most = max(1, min(inner_size(node) // _SPLIT_DEPTH, _MOST_SPLITS))
+    return [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if n <= most]
+
+
+def _cycles(node: nd.Conv, choice: Choice, size: int) -> float:
+    """Estimated time on a large GPU, in cycles: the busiest multiprocessor's, and the memory's.
+
+    The constants are estimates from instruction counts and published latencies, not measured;
+    `--fast-run` measures.
+    """
+    tile, splits = choice.tile, choice.splits
+    assert tile is not None
+    depth = -(-inner_size(node) // splits)
+    slices = -(-depth // tile.bk)
+    blocks = _blocks(node, tile) * splits
+    share = -(-blocks // _ENOUGH)
+    resident = max(1, _MANY_THREADS // tile.threads)
+    rounds = -(-share // resident)
+    warps = min(share, resident) * tile.threads / 32
+    work = tile.bm * tile.bn * tile.bk / _rate(choice.algorithm, tile, size)
+    work *= (warps + 2) / warps  # few warps wait for each other's results
+    busy = slices * max(share * work, rounds * _SLICE) + rounds * _BLOCK
+    read = blocks * slices * (tile.bm + tile.bn) * tile.bk * size / _BYTES
+    sums = node.groups * node.outputs_each * pixels(node)
+    finish = _LAUNCH + 8.0 * splits * sums / _BYTES if splits > 1 else 0.0
+    return max(busy, read) + finish
 
 
 def _blocks(node: nd.Conv, tile: Tile) -> int:
     return -(-node.outputs_each // tile.bm) * -(-pixels(node) // tile.bn) * node.groups
-
-
-def _best_tile(node: nd.Conv, tiles: tuple[Tile, ...]) -> Tile:
-    large, middle, small = tiles[:3]
-    if node.outputs_each <= 32:
-        return small
-    if node.outputs_each > 64 and _blocks(node, large) >= _ENOUGH:
-        return large
-    return middle
-
-
-def _most_splits(node: nd.Conv) -> int:
-    return max(1, min(inner_size(node) // _SPLIT_DEPTH, _MOST_SPLITS))
-
-
-def _splits(node: nd.Conv, tile: Tile) -> int:
-    blocks, enough = _blocks(node, tile), _ENOUGH * max(1, _THREADS // tile.threads)
-    if blocks * 2 > enough:
-        return 1
-    return min(-(-enough // blocks), _most_splits(node))
