@@ -173,6 +173,11 @@ def _first(session: Session, feeds: dict[str, Array]) -> Array:
     return next(iter(session.run(feeds).values())).astype(np.float64)
 
 
+def _needs_s(options: CompileOptions) -> float:
+    """Seconds that a way to compile may take: all candidates of a large network, or its kernels."""
+    return 60.0 if options.fast_run else 10.0
+
+
 def _run_variant(
     graph: Graph, feeds: dict[str, Array], want: Array, options: CompileOptions
 ) -> dict[str, Any]:
@@ -234,11 +239,11 @@ def check_variants(args: argparse.Namespace, clock: _Clock) -> dict[str, Any]:
         }
         for way, options in ways.items():
             label = f"{name} {way}"
-            if clock.left_s < args.reserve_s:
-                found[label] = {"not_measured": "no time left"}
-                continue
             if options is None:
                 found[label] = {"not_measured": "cuDNN has no engine, or is not installed"}
+                continue
+            if clock.left_s < args.reserve_s + _needs_s(options):
+                found[label] = {"not_measured": "no time left"}
                 continue
             try:
                 network = _half(graph) if way == "float16" else graph
@@ -308,8 +313,8 @@ def _interleaved(
         runs: dict[str, Callable[[], float]] = {}
         slow: list[Any] = []
         for way, (network, options) in _ours(graph, batch).items():
-            if clock.left_s < reserve_s:
-                break
+            if clock.left_s < reserve_s + _needs_s(options):
+                continue
             session = stack.enter_context(Session(network, "cuda", options=options))
             session.run(feeds)
             program: Any = session.program

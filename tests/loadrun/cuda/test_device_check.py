@@ -87,7 +87,8 @@ def test_speed_takes_turns_with_pytorch(
 def test_parts_end_when_the_time_is_over(args: argparse.Namespace) -> None:
     args.reserve_s = 1e9
     found = device_check.check_variants(args, _clock())
-    assert all(v == {"not_measured": "no time left"} for v in found["variants"].values())
+    assert len(found["variants"]) == 15
+    assert all("not_measured" in v for v in found["variants"].values())
     assert device_check.check_corpus(args, _clock())["not_reached"] == 1
 
 
