@@ -6,6 +6,7 @@ with loadrun.Session("net.mge") as session:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -42,7 +43,7 @@ __all__ = ["Session"]
 
 # Programs kept for further sets of input shapes.
 _PROGRAMS = 8
-# Compilers of backends are not made for several sessions at once.
+# For backends that cannot compile for several sessions at once.
 _COMPILING = threading.Lock()
 Feeds = Mapping[str, Any] | Sequence[Any]
 
@@ -375,7 +376,8 @@ class Session:
             self._programs.move_to_end(key)
             return program
         inference = self._inference(feeds)
-        with _COMPILING:
+        concurrent = getattr(self._backend, "concurrent", False)
+        with contextlib.nullcontext() if concurrent else _COMPILING:
             start = time.perf_counter_ns()
             program = self._backend.compile(self._graph, inference, self._options)
             self._prepared_ns[key] = time.perf_counter_ns() - start

@@ -232,7 +232,8 @@ class Backend(Protocol):
     """Compiles graphs. One object serves any number of sessions.
 
     A backend may have a method `by_reference(graph) -> list[tuple[Node, str]]` that names the nodes
-    it hands to reference code, each with the reason; it needs no device.
+    it hands to reference code, each with the reason; it needs no device. One whose `compile` may
+    run in several threads at once has `concurrent = True`; others are called one at a time.
     """
 
     name: str

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -182,7 +183,8 @@ _by_name: dict[str, OpSpec] = {}
 _by_old: dict[int, OpSpec] = {}
 _by_persist: dict[int, OpSpec] = {}
 _by_v2: dict[int, OpSpec] = {}
-_loaded = False
+_loaded = _loading = False
+_LOCK = threading.RLock()
 
 
 def register(spec: OpSpec) -> OpSpec:
@@ -220,11 +222,17 @@ def _ids(spec: OpSpec) -> set[int]:
 
 
 def _load() -> None:
-    global _loaded
-    if not _loaded:
-        _loaded = True
+    """Import all families; other threads wait until the table is complete."""
+    global _loaded, _loading
+    if _loaded:
+        return
+    with _LOCK:
+        if _loading:
+            return  # a family that is being imported asks, or another thread was faster
+        _loading = True
         for family in FAMILIES:
             importlib.import_module(f"mgeserial.ops.{family}")
+        _loaded = True
 
 
 def by_old_id(type_id: int) -> OpSpec | None:

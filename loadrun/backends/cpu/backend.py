@@ -168,6 +168,7 @@ class CpuBackend:
     """Native code for x86-64 and AArch64, generated when a model is loaded."""
 
     name = "cpu"
+    concurrent = True
 
     def unavailable(self) -> str | None:
         """Why it cannot run here: llvmlite missing, or another kind of processor."""
