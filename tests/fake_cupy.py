@@ -150,6 +150,7 @@ class Event:
     """cupy.cuda.Event(block=False, disable_timing=False, interprocess=False)."""
 
     def __init__(self, fake: Fake, block: bool = False, disable_timing: bool = False) -> None:
+        fake.call("Event")
         self._fake = fake
         self.ms: float | None = None
         assert not disable_timing

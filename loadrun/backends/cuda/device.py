@@ -135,8 +135,12 @@ class Device(Protocol):
         """Start a recorded graph."""
         ...
 
-    def event(self) -> Any:
-        """A mark in the stream, with the time at which the device passes it."""
+    def event(self, again: Any = None) -> Any:
+        """A mark in the stream, with the time at which the device passes it.
+
+        Args:
+            again: An event that nobody needs any more; it may become the new one.
+        """
         ...
 
     def elapsed_ns(self, first: Any, second: Any) -> int:

@@ -299,10 +299,10 @@ class CupyDevice:
             self._hold = self.build([_HOLD])[_HOLD.name]
         self.launch(self._hold, (1, 1, 1), 32, [np.uint64(min(nanoseconds, _LONGEST_HOLD_NS))])
 
-    def event(self) -> Any:
-        """Record an event."""
+    def event(self, again: Any = None) -> Any:
+        """Record an event, a new one or one again."""
         with self._calls("an event"):
-            event = self._cupy.cuda.Event()
+            event = self._cupy.cuda.Event() if again is None else again
             event.record(self._stream)
         return event
 

@@ -288,7 +288,7 @@ class EmulatedDevice:
     def hold(self, nanoseconds: int) -> None:
         """Nothing waits."""
 
-    def event(self) -> int:
+    def event(self, again: Any = None) -> int:
         """The time now, ns."""
         return time.perf_counter_ns()
 

@@ -162,11 +162,14 @@ def test_profile_holds_the_device_and_counts_without_it(fake: Fake) -> None:
     assert sum(name.startswith("hold_") for name in fake.launched) == 2
 
 
-def test_times_come_from_events(fake: Fake) -> None:
+def test_times_come_from_two_events_that_are_used_again(fake: Fake) -> None:
     with Session(_net(), "cuda") as session:
-        session.run([np.ones((2, 3, 10, 10), np.float32)])
-        assert isinstance(session.program, CudaProgram)
-        assert session.program.times.device == 125_000
+        for _ in range(4):
+            session.run([np.ones((2, 3, 10, 10), np.float32)])
+            assert isinstance(session.program, CudaProgram)
+            assert session.program.times.device == 125_000
+    assert fake.count("Event") == 2
+    assert fake.count("record") == 8
 
 
 # -- devices -------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ class Clock(EmulatedDevice):
     def synchronize(self) -> None:
         self._profiled = False
 
-    def event(self) -> int:
+    def event(self, again: object = None) -> int:
         return self.now
 
 
