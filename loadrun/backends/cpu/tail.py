@@ -77,14 +77,16 @@ class Tail:
     def __init__(self, graph: Graph, inference: Inference, nodes: Sequence[Node]) -> None:
         self.nodes = tuple(nodes)
         self._inference = inference
-        constant: set[Node] = set()
+        own = set(self.nodes)
+        # What random numbers go into is no constant: it is part of the tail or made before it.
+        self._constant: set[Node] = set()
         for node in graph.nodes:
-            if node.op.name != _INPUT and all(v.node in constant for v in node.inputs):
-                constant.add(node)
-        # Impure ones without inputs (random numbers) are part of the tail or made before it.
-        self._constant = {n for n in constant if n.op.is_pure and n not in set(self.nodes)}
+            fixed = node.op.is_pure and node.op.name != _INPUT and node not in own
+            if fixed and all(v.node in self._constant for v in node.inputs):
+                self._constant.add(node)
+        self._held: dict[Value, Array] = {}
         self.reads = self._needs(self.nodes)
-        self.writes = tuple(dict.fromkeys(v for v in graph.outputs if v.node in set(self.nodes)))
+        self.writes = tuple(dict.fromkeys(v for v in graph.outputs if v.node in own))
         self._calls = {n: call_of(n, inference) for n in self.nodes}
         for call in self._calls.values():
             call.state.clear()
@@ -130,16 +132,16 @@ class Tail:
             values.update(zip(node.outputs, results, strict=True))
 
     def _array(self, value: Value, values: dict[Value, Array]) -> Array:
-        """A value of this run, or a constant."""
+        """A value of this run, or a constant, which is computed once."""
         found = values.get(value)
+        found = self._held.get(value) if found is None else found
         if found is not None:
             return found
         node = value.node
-        results = run_node(
-            node, call_of(node, self._inference), [self._array(v, values) for v in node.inputs]
-        )
-        values.update(zip(node.outputs, results, strict=True))
-        return values[value]
+        arrays = [self._array(v, values) for v in node.inputs]
+        results = run_node(node, call_of(node, self._inference), arrays)
+        self._held.update(zip(node.outputs, results, strict=True))
+        return self._held[value]
 
     def _needs(self, nodes: Sequence[Node]) -> tuple[Value, ...]:
         """What nodes read that neither they nor constants make."""

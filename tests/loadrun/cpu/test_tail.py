@@ -10,6 +10,7 @@ import pytest
 from loadrun.backends.cpu import tail as tails
 from loadrun.backends.cpu.backend import CpuProgram
 from loadrun.session import Session
+from mgeserial import params as P
 from mgeserial.author import GraphBuilder
 from mgeserial.ir.graph import Graph
 
@@ -110,3 +111,16 @@ def test_closing_frees_the_programs_of_the_tail() -> None:
     tail = tail_of(session)
     session.close()
     assert not tail._stages
+
+
+def test_random_numbers_before_the_tail_are_no_constants() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (ROWS, 16))
+    noise = b.add(b.apply("UniformRNG", [b.const([ROWS])], (P.UniformRNG(seed=3),))[0], 1.0)
+    first = b.reshape_to(b.slice_axis(x, 1, 0, 1), (ROWS,))
+    kept, _ = b.cond_take(noise, first, mode="GT", val=0.0)
+    b.output(b.mul(kept, 2.0), "y")
+    with Session(b.graph(), "cpu", threads=1) as session:
+        given = feeds(6)
+        one = session.run(given)["y"].copy()
+        assert not np.array_equal(one, session.run(given)["y"])
