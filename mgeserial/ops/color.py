@@ -27,7 +27,7 @@ _GRAY_FIXED = (4899, 9617, 1868)
 
 
 @dataclass(frozen=True, slots=True)
-class _Mode:
+class ColorMode:
     """What a conversion takes and makes: channels, and for 4:2:0 the planes and their order.
 
     `planes` is "" for images with a channel axis, else NV12, NV21, YU12 or YV12.
@@ -40,7 +40,12 @@ class _Mode:
     bt601: bool = False
 
 
-def _mode(call: Call) -> _Mode:
+def color_mode(call: Call) -> ColorMode:
+    """The conversion that a CvtColor asks for.
+
+    Raises:
+        UnsupportedError: Its mode is of no known release.
+    """
     mode = call.param.mode
     if not mode.is_known:
         raise UnsupportedError(f"colour conversion {mode} is not known")
@@ -52,11 +57,11 @@ def _mode(call: Call) -> _Mode:
     source, _, result = pair.partition("2")
     count = {"GRAY": 1, "RGBA": 4}
     taken = 1 if planes else count.get(source, 3)
-    return _Mode(source, result, (taken, count.get(result, 3)), planes, bt601)
+    return ColorMode(source, result, (taken, count.get(result, 3)), planes, bt601)
 
 
 def _cvt_dtypes(call: Call) -> list[DType]:
-    mode, dtype = _mode(call), call.dtype(0)
+    mode, dtype = color_mode(call), call.dtype(0)
     kinds = {DTypeEnum.Uint8} if mode.planes else {DTypeEnum.Uint8, DTypeEnum.Float32}
     if dtype.kind not in kinds:
         names = " or ".join(sorted(k.name for k in kinds))
@@ -65,7 +70,7 @@ def _cvt_dtypes(call: Call) -> list[DType]:
 
 
 def _cvt_shapes(call: Call) -> list[ShapeLike]:
-    mode, shape = _mode(call), call.shape(0)
+    mode, shape = color_mode(call), call.shape(0)
     need(
         len(shape) == 4 and shape[3] == mode.channels[0],
         f"{call.param.mode} needs images (n, h, w, {mode.channels[0]}), got shape {shape}",
@@ -82,7 +87,7 @@ def _cvt_shapes(call: Call) -> list[ShapeLike]:
 
 
 def _cvt(call: Call, x: Array) -> Array:
-    mode = _mode(call)
+    mode = color_mode(call)
     if mode.planes:
         return _from_planes(mode, x)
     if mode.source == "GRAY":
@@ -147,7 +152,7 @@ def _from_yuv(x: Array) -> Array:
     return np.stack([red, green, blue], axis=-1).astype(np.float32, copy=False)
 
 
-def _from_planes(mode: _Mode, x: Array) -> Array:
+def _from_planes(mode: ColorMode, x: Array) -> Array:
     n, rows, w, _ = x.shape
     h = rows * 2 // 3
     if mode.result == "GRAY":

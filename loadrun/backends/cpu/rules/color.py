@@ -10,11 +10,11 @@ from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.draft import contiguous
 from loadrun.backends.cpu.elements import program
 from loadrun.backends.cpu.expr import Expr
-from loadrun.backends.cpu.lower import Lowering, NotApplicable, lowers
+from loadrun.backends.cpu.lower import Lowering, lowers
 from mgeserial.dtypes import DTypeEnum
 from mgeserial.ir.graph import Node
 from mgeserial.ir.types import Call
-from mgeserial.ops.color import CVT_COLOR
+from mgeserial.ops.color import CVT_COLOR, color_mode
 
 _BITS = 14
 _HALF = 1 << (_BITS - 1)
@@ -127,17 +127,12 @@ def _sixth(name: str, shift: int) -> tuple[str, ...]:
 def cvt_color(low: Lowering, node: Node, call: Call) -> None:
     """All conversions, of bytes and of float32."""
     shape, wanted = low.shape(node.inputs[0]), low.shape(node.outputs[0])
-    mode = call.param.mode
-    if not mode.is_known:
-        raise NotApplicable(f"mode {mode}")
-    name = {"YCrCb2RGB": "YUV2RGB_NV21", "YCrCb2BGR": "YUV2BGR_NV21"}.get(str(mode), str(mode))
-    pair, _, planes = name.removeprefix("BT601_").partition("_")
-    source, _, result = pair.partition("2")
+    mode = color_mode(call)
     byte = call.dtype(0).kind is DTypeEnum.Uint8
-    if planes:
-        mapped = _planar(shape, planes, result, bt601=name.startswith("BT601_"))
+    if mode.planes:
+        mapped = _planar(shape, mode.planes, mode.result, bt601=mode.bt601)
     else:
-        mapped = _pixels(shape, wanted, _exprs(source, result, byte))
+        mapped = _pixels(shape, wanted, _exprs(mode.source, mode.result, byte))
     dims, reads, exprs, strides, offsets = mapped
     x, y = low.name(node.inputs[0]), low.out(node.outputs[0])
     inputs = (x,) * len(reads)

@@ -6,11 +6,11 @@ import math
 
 from loadrun.backends.cuda import nodes as nd
 from loadrun.backends.cuda.expr import c_type
-from loadrun.backends.cuda.lower import Lowering, NotApplicable, lowers
+from loadrun.backends.cuda.lower import Lowering, lowers
 from mgeserial.dtypes import DTypeEnum
 from mgeserial.ir.graph import Node
 from mgeserial.ir.types import Call
-from mgeserial.ops.color import CVT_COLOR
+from mgeserial.ops.color import CVT_COLOR, color_mode
 
 _BYTE = "(u8)max(0, min(255, {}))"
 
@@ -103,18 +103,13 @@ def _plain(source: str, result: str, byte: bool) -> str:
 def cvt_color(low: Lowering, node: Node, call: Call) -> None:
     """All conversions, of bytes and of float32."""
     shape, wanted = low.shape(node.inputs[0]), low.shape(node.outputs[0])
-    mode = call.param.mode
-    if not mode.is_known:
-        raise NotApplicable(f"mode {mode}")
-    name = {"YCrCb2RGB": "YUV2RGB_NV21", "YCrCb2BGR": "YUV2BGR_NV21"}.get(str(mode), str(mode))
-    pair, _, planes = name.removeprefix("BT601_").partition("_")
-    source, _, result = pair.partition("2")
+    mode = color_mode(call)
     byte = call.dtype(0).kind is DTypeEnum.Uint8
-    if planes:
-        body = _from_planes(planes, result, name.startswith("BT601_"))
+    if mode.planes:
+        body = _from_planes(mode.planes, mode.result, mode.bt601)
     else:
         steps = f"const $T *from = x + (i64)i * {shape[3]}; $T *to = y + (i64)i * {wanted[3]}; "
-        body = steps + _plain(source, result, byte)
+        body = steps + _plain(mode.source, mode.result, byte)
     items = math.prod(wanted[:3])
     x = low.name(node.inputs[0])
     y = low.out(node.outputs[0])
