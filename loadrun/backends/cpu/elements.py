@@ -1,25 +1,27 @@
-"""Expressions that convert between element types, and those of Elemwise's modes.
-
-The meaning is `mgeserial.ops.numerics` and `mgeserial.ops.functions`. Half precision types are
-float32 here: what stores them rounds.
-"""
+"""Programs of elements: how they are written down, and the conversions between element types."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from loadrun.backends import conversions
+from loadrun.backends.conversions import Step
 from loadrun.backends.cpu.expr import Expr, Op
-from loadrun.backends.rulebook import NotApplicable
-from mgeserial.dtypes import DType, DTypeEnum
+from mgeserial.dtypes import DType
 
-__all__ = ["Builder", "convert", "dequantize", "from_real", "program", "quantize", "to_real"]
-
-_ODD = frozenset(
-    {DTypeEnum.IntB1, DTypeEnum.IntB2, DTypeEnum.IntB4, DTypeEnum.UintB4, DTypeEnum.Complex64}
-)
-_NARROW = frozenset({"int8", "uint8", "int16", "uint16"})
+__all__ = [
+    "Builder",
+    "convert",
+    "dequantize",
+    "from_real",
+    "narrowed",
+    "program",
+    "quantize",
+    "to_real",
+]
 
 
 @dataclass(slots=True)
@@ -67,18 +69,17 @@ def program(inputs: str, *lines: str) -> Expr:
     """
     b = Builder(len(inputs))
     known = {name: k for k, name in enumerate(inputs)}
-    value = b.inputs - 1
+    return b.done(_append(b, lines, known, b.inputs - 1))
+
+
+def _append(b: Builder, lines: Iterable[str], known: dict[str, int], value: int) -> int:
+    """Append the operations of lines; `known` are values by name, `value` is for no lines."""
     for line in lines:
         name, _, text = line.partition(" = ")
         kind, *args = text.split()
-        values = []
-        for a in args:
-            if a in known:
-                values.append(known[a])
-            else:
-                values.append(_number(b, a))
+        values = [known[a] if a in known else _number(b, a) for a in args]
         known[name] = value = b.op(kind, *values)
-    return b.done(value)
+    return value
 
 
 def _number(b: Builder, text: str) -> int:
@@ -88,69 +89,32 @@ def _number(b: Builder, text: str) -> int:
         return b.real(float(text))
 
 
-def _scale(dtype: DType) -> float:
-    if dtype.scale is None:
-        raise NotApplicable(f"{dtype.name} has no scale")
-    return float(dtype.scale)
-
-
-def dequantize(b: Builder, x: int, dtype: DType) -> int:
-    """(code - zero_point) * scale."""
-    if dtype.zero_point:
-        x = b.op("isub", x, b.whole(dtype.zero_point))
-    return b.op("mul", b.op("to_real", x), b.real(_scale(dtype)))
-
-
-def quantize(b: Builder, x: int, dtype: DType) -> int:
-    """Code of a real value."""
-    low, high = dtype.limits
-    steps = b.op("round", b.op("div", x, b.real(_scale(dtype))))
-    if dtype.zero_point:
-        steps = b.op("add", steps, b.real(dtype.zero_point))
-    return b.op("saturate", steps, b.whole(low), b.whole(high))
+def _carry_out(b: Builder, x: int, steps: Iterable[Step]) -> int:
+    for step in steps:
+        x = _append(b, step.lines(), {"x": x}, x)
+    return x
 
 
 def to_real(b: Builder, x: int, dtype: DType) -> int:
     """Float32 value of an element."""
-    if dtype.is_quantized:
-        return dequantize(b, x, dtype)
-    if dtype.kind is DTypeEnum.Complex64:
-        raise NotApplicable("Complex64 has no native code")
-    return x if dtype.is_float else b.op("to_real", x)
-
-
-def narrowed(b: Builder, x: int, dtype: DType) -> int:
-    """The value that is left after storing: rounded to half precision, wrapped to fewer bits."""
-    if dtype.kind is DTypeEnum.Float16:
-        return b.op("half", x)
-    if dtype.kind is DTypeEnum.BFloat16:
-        return b.op("bfloat", x)
-    if dtype.is_float or dtype.storage.name not in _NARROW:
-        return x
-    return b.op(f"wrap_{dtype.storage.name}", x)
+    return _carry_out(b, x, conversions.to_real(dtype))
 
 
 def from_real(b: Builder, x: int, dtype: DType) -> int:
     """An element of a float value."""
-    if dtype.kind in _ODD:
-        raise NotApplicable(f"no conversion to {dtype.name}")
-    if dtype.is_quantized:
-        return quantize(b, x, dtype)
-    if dtype.is_float:
-        return narrowed(b, x, dtype)
-    if dtype.kind is DTypeEnum.Bool:
-        return b.op("flag_neq", x, b.real(0.0))
-    return narrowed(b, b.op("truncate", x), dtype)
+    return _carry_out(b, x, conversions.from_real(dtype))
+
+
+# Names that say more where a type is known to be quantised.
+dequantize = to_real
+quantize = from_real
+
+
+def narrowed(b: Builder, x: int, dtype: DType) -> int:
+    """The value that is left after storing: rounded to half precision, wrapped to fewer bits."""
+    return _carry_out(b, x, conversions.narrowed(dtype))
 
 
 def convert(b: Builder, x: int, source: DType, target: DType) -> int:
     """An element of one type as another, by TypeCvt's rules."""
-    if source == target:
-        return x
-    if target.kind in _ODD or source.kind is DTypeEnum.Complex64:
-        raise NotApplicable(f"no conversion from {source.name} to {target.name}")
-    if source.is_integer and target.is_integer:
-        if target.kind is DTypeEnum.Bool:
-            return b.op("ineq", x, b.whole(0))
-        return narrowed(b, x, target)
-    return from_real(b, to_real(b, x, source), target)
+    return _carry_out(b, x, conversions.conversion(source, target))

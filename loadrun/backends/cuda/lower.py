@@ -147,7 +147,7 @@ class Lowering:
     def need_real(self, *values: Value) -> None:
         """Raise NotApplicable for complex values."""
         if any(self.dtype(v).kind is DTypeEnum.Complex64 for v in values):
-            raise NotApplicable("Complex64 has no kernels")
+            raise NotApplicable("Complex64 has no native code")
 
     def need_float(self, *values: Value) -> None:
         """Raise NotApplicable unless all values are of a floating type."""

@@ -188,7 +188,7 @@ def _data_inputs(low: Lowering, node: Node, call: Call) -> list[int]:
         if call.dtype(k) != target:
             raise NotApplicable("an index is computed at run time")
     if target.kind is DTypeEnum.Complex64:
-        raise NotApplicable("Complex64 has no kernels")
+        raise NotApplicable("Complex64 has no native code")
     first = 1 if name not in _SETS else 2
     allowed = {0, 2} if name == "IndexingSetOneHot" else set(range(first))
     if not set(data) <= allowed:
