@@ -42,7 +42,7 @@ def test_numbers_reach_both_forms() -> None:
 
 def test_the_least_int_has_no_literal_in_c() -> None:
     (step,) = conversion(DType(DTypeEnum.Float32), DType(DTypeEnum.QuantizedS32, 0.5))
-    assert step.code() == "quantize({0}, {1}, {2}, (-2147483647 - 1), 2147483647)"
+    assert step.code() == "quantize({0}, {1}, {2}, (-2147483647 - 1), 2147483520)"
 
 
 def test_codes_wrap_without_a_scale() -> None:
