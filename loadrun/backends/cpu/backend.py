@@ -182,6 +182,10 @@ class CpuBackend:
             return f"operating system {os.name} is not supported"
         return None
 
+    def lowered(self) -> frozenset[str]:
+        """Names of the operators that have rules."""
+        return frozenset(lower.rules())
+
     def missing(self, graph: Graph) -> list[tuple[Node, str]]:
         """Nodes that have neither a native rule nor reference code."""
         absent = missing_reference(graph)

@@ -42,6 +42,7 @@ MOVES = frozenset(
     }
 )
 OPERATORS = MOVES | {
+    "BatchConvBiasForward",
     "Convolution3D",
     "Convolution3DBackwardData",
     "Convolution3DBackwardFilter",

@@ -251,20 +251,32 @@ class Lowering:
             return self.constant(np.ascontiguousarray(layout.to_nchw(array)))
         return self._to_nchw(self.name(value), layout)
 
+    def _like(self, name: str, shape: Shape) -> str:
+        """A new tensor of the element type of another."""
+        out = self.temp(shape)
+        self.dtypes[out] = self.dtype_name(name)
+        return out
+
     def _to_nchw(self, name: str, layout: TensorLayout) -> str:
-        """A float32 tensor in a packed layout as NCHW."""
+        """A tensor in a packed layout as NCHW."""
         stored = self.shapes[name]
         strides = dict(zip(layout.axes, contiguous(stored), strict=True))
         size = dict(zip(layout.axes, stored, strict=True))
         order = [a for a in "NCcHW" if a in size]
-        split = self.temp(tuple(size[a] for a in order))
+        split = self._like(name, tuple(size[a] for a in order))
         move = tuple(strides[a] for a in order)
         self.add(nd.View(self.unique("unpack"), (name,), (split,), move))
         if layout.lanes == 1:
             return split
-        whole = self.temp(layout.logical(stored))
+        whole = self._like(name, layout.logical(stored))
         self.add(nd.Reshape(self.unique("unpack"), (split,), (whole,)))
         return whole
+
+    def plain_image(self, value: Value, layout: TensorLayout = NCHW) -> str:
+        """An image of any element type as NCHW, with its elements as they are stored."""
+        if layout.name == NCHW.name or self.is_float32(value):
+            return self.image(value, layout)
+        return self._to_nchw(self.name(value), layout)
 
     def packed(self, value: Value) -> TensorLayout | None:
         """The layout of a value that exists as NCHW for the engine, None for others."""
@@ -274,16 +286,20 @@ class Lowering:
     def _unpacked(self, value: Value) -> str:
         """Write a value that exists as NCHW the way it is stored."""
         name, layout = self._packed[value]
-        logical, stored = self.shapes[name], self.shape(value)
+        return self.stored_image(name, layout, self.shape(value))
+
+    def stored_image(self, name: str, layout: TensorLayout, stored: Shape) -> str:
+        """A tensor in NCHW the way a layout stores it."""
+        logical = self.shapes[name]
         split = name
         dims = {"N": logical[0], "C": logical[1], "H": logical[2], "W": logical[3]}
         if layout.lanes > 1:
             dims |= {"C": logical[1] // layout.lanes, "c": layout.lanes}
-            split = self.temp((dims["N"], dims["C"], dims["c"], dims["H"], dims["W"]))
+            split = self._like(name, (dims["N"], dims["C"], dims["c"], dims["H"], dims["W"]))
             self.add(nd.Reshape(self.unique("pack"), (name,), (split,)))
         order = [a for a in "NCcHW" if a in dims]
         strides = dict(zip(order, contiguous([dims[a] for a in order]), strict=True))
-        out = self.temp(stored)
+        out = self._like(name, stored)
         move = tuple(strides[a] for a in layout.axes)
         self.add(nd.View(self.unique("pack"), (split,), (out,), move))
         return out

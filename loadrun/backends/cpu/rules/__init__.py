@@ -46,6 +46,7 @@ _LATER: dict[str, tuple[str, ...]] = {
         "ConvolutionBackwardFilter",
         "Convolution3DBackwardFilter",
     ),
+    "batchconv": ("BatchConvBiasForward",),
     "deform": ("DeformableConvForward", "CorrelationForward"),
     "attention": ("MultiHeadAttn",),
     "windows": (

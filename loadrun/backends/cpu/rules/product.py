@@ -50,8 +50,10 @@ def need_room(*dims: int) -> None:
         raise NotApplicable("its windows would need too much memory")
 
 
-def spaced(low: Lowering, name: str, channels: Shape, sizes: Shape, sides: Sides) -> str:
-    """Maps (*channels, *sizes) with zeros before, between and behind elements."""
+def spaced(
+    low: Lowering, name: str, channels: Shape, sizes: Shape, sides: Sides, *, fill: int = 0
+) -> str:
+    """Maps (*channels, *sizes) with zeros (`fill`) before, between and behind elements."""
     if sizes == sides.length and not any(sides.before) and max(sides.gaps) == 1:
         return name
     need_room(*channels, *sides.length)
@@ -65,7 +67,7 @@ def spaced(low: Lowering, name: str, channels: Shape, sizes: Shape, sides: Sides
         tables.append(np.where(exists, at // gap * s, NONE))
     out = low.temp((*channels, *sides.length))
     low.dtypes[out] = low.dtype_name(name)
-    add_move(low, low.unique("pad"), name, out, Moves(tuple(tables)))
+    add_move(low, low.unique("pad"), name, out, Moves(tuple(tables)), fill)
     return out
 
 
@@ -141,7 +143,7 @@ def filter_of(low: Lowering, value: Value, g: Geometry, *, adjoint: bool) -> str
         w = np.asarray(g.kernel(given))
         if adjoint:
             w = np.flip(w.swapaxes(1, 2), tuple(range(3, w.ndim)))
-        return low.constant(np.ascontiguousarray(w, np.float32))
+        return low.constant(np.ascontiguousarray(w, np.float32 if low.is_float32(value) else None))
     name = _natural(low, value, g)
     strides = list(contiguous((g.groups, g.outputs, g.depth, *kernel)))
     dims: Shape = (g.groups, g.outputs, g.depth, *kernel)
@@ -156,11 +158,22 @@ def filter_of(low: Lowering, value: Value, g: Geometry, *, adjoint: bool) -> str
 
 
 def _natural(low: Lowering, value: Value, g: Geometry) -> str:
-    """The name of a filter that is stored as (G, O, I, *kernel), with or without groups."""
+    """The name of a filter of the run as (G, O, I, *kernel), with or without groups."""
     axes = g.filter.axes.replace("1", "")
-    if axes not in ("OIHW", "GOIHW", "OIDHW", "GOIDHW"):
+    if axes in ("OIHW", "GOIHW", "OIDHW", "GOIDHW"):
+        return low.name(value)
+    if axes not in ("OIHWi", "GOIHWi"):
         raise NotApplicable(f"a filter of the run in {g.filter.name}")
-    return low.name(value)
+    shape = low.shape(value)
+    size = dict(zip(g.filter.axes, shape, strict=True))
+    step = dict(zip(g.filter.axes, contiguous(shape), strict=True))
+    order = [a for a in "GOIiHW" if a in size]
+    dims = tuple(size[a] for a in order)
+    split = view(low, low.name(value), dims, [step[a] for a in order])
+    whole = low.temp((g.groups, g.outputs, g.depth, *g.window.kernel))
+    low.dtypes[whole] = low.dtype_name(split)
+    low.add(nd.Reshape(low.unique("filter"), (split,), (whole,)))
+    return whole
 
 
 def repeated(low: Lowering, name: str, batch: int, size: int) -> str:
@@ -188,7 +201,7 @@ def _convolve(
     return y
 
 
-def _sided(window: Window, sizes: Shape) -> Sides:
+def sided(window: Window, sizes: Shape) -> Sides:
     """Padding on both sides."""
     length = tuple(n + 2 * p for n, p in zip(sizes, window.pad, strict=True))
     return Sides(window.pad, (1,) * len(sizes), length)
@@ -197,7 +210,7 @@ def _sided(window: Window, sizes: Shape) -> Sides:
 def _padded(low: Lowering, value: Value, g: Geometry) -> tuple[str, Shape]:
     """The input with its padding, and its shape as maps."""
     channels = (g.batch, g.groups * g.depth)
-    sides = _sided(g.window, g.sizes)
+    sides = sided(g.window, g.sizes)
     x = spaced(low, _maps(low, value, g.src), channels, g.sizes, sides)
     return x, (g.batch, g.groups, g.depth, *sides.length)
 
