@@ -126,10 +126,17 @@ def _by_columns(nest: Nest, how: Normalising) -> None:
         nest.by_lanes(low, high, columns, -1 if how.inner % nest.lanes else 0)
 
 
-def near_squares(
-    sizes: tuple[int, int, int], window: int, k: float, alpha: float, target: Target
+def near_sums(
+    sizes: tuple[int, int, int],
+    window: int,
+    affine: tuple[float, float],
+    target: Target,
+    *,
+    squares: bool,
 ) -> Kernel:
-    """k + alpha * (sum of squares of channels at most window // 2 away) of x (n, c, pixels).
+    """k + alpha * (sum of channels at most window // 2 away, or of their squares).
+
+    x is (n, c, pixels), `affine` (k, alpha).
 
     Argument table: x, y. Units: parts of the pixels of an image.
     """
@@ -149,10 +156,10 @@ def near_squares(
                 end = nest.minimum(channel.i + far + 1, c)
                 with nest.loop(first, end, [zero]) as near:
                     value = source.move(near.i * pixels).line(p)
-                    near.next = [near.v[0] + (value * value).to("double")]
-                base = near.out[0].to("float") * alpha + k
+                    near.next = [near.v[0] + (value * value if squares else value).to("double")]
+                base = near.out[0].to("float") * affine[1] + affine[0]
                 to.move(channel.i * pixels).put(p, base)
 
         high = nest.minimum(low + _PART, pixels)
         nest.by_lanes(low, high, every_channel, -1 if pixels % nest.lanes else 0)
-    return nest.finish("near_squares_f32")
+    return nest.finish("near_sums_f32")

@@ -297,6 +297,20 @@ class Nest:
             values = body(Lanes(first, at, mask, single=whole + 1 == count), values)
         return values
 
+    def summed(self, count: int, many: int, body: Callable[[Lanes], Sequence[Num]]) -> list[Num]:
+        """`many` sums in float64 of what `body` gives at positions 0..count-1; uniform."""
+        start = [self.number(0.0, "double")] * many
+
+        def add(p: Lanes, sums: list[Num]) -> list[Num]:
+            return [s + self.kept(p, x, 0.0) for s, x in zip(sums, body(p), strict=True)]
+
+        return [self.total(s) for s in self.folded(count, start, add)]
+
+    def one(self, at: Num) -> Lanes:
+        """A single position."""
+        wide = self.splat(self.convert(at, "i32"))
+        return Lanes(at, wide, self.f.first_lanes(1), single=True)
+
     def scratch(self, offset: int, dtype: str) -> Tensor:
         """The calling thread's own memory from a byte offset on, with any content."""
         return Tensor(self, self.f.gep("%scratch", offset), dtype)

@@ -46,7 +46,7 @@ class Warp:
         return f"{self.kind}_{self.mode}_{self.border}_{self.dtypes[0]}"
 
 
-def _whole(nest: Nest, x: Num) -> Num:
+def whole(nest: Nest, x: Num) -> Num:
     """An integer of a float without fraction; what is no number or far away is far away."""
     return nest.clamp(x, -_FAR, _FAR).whole()
 
@@ -68,7 +68,7 @@ def _bordered(nest: Nest, position: Num, size: int, border: str) -> Num:
     return nest.minimum(folded, 2 * size - 2 - folded)
 
 
-class _Axis:
+class Axis:
     """Pixels of one axis for all taps: their offset, and whether they exist."""
 
     def __init__(
@@ -84,6 +84,27 @@ class _Axis:
                 at = nest.select(exists, at, 0)
             self.offsets.append(at * stride)
             self.inside.append(exists)
+
+
+def products(matrix: Tensor, lines: int, at: tuple[Num, Num], kind: str) -> list[Num]:
+    """Products of a matrix (lines, 3) with (x, y, 1) at the pixel (row, column)."""
+    m = [matrix[k].to(kind) for k in range(3 * lines)]
+    y, x = (v.to(kind) for v in at)
+    return [(x * m[3 * k] + m[3 * k + 1] * y) + m[3 * k + 2] for k in range(lines)]
+
+
+def position(
+    kind: str, matrix: Tensor, image: Num, at: tuple[Num, Num], size: tuple[int, int]
+) -> tuple[Num, Num]:
+    """Row and column in the source, float32, of a pixel of an output of a size; see `Warp.kind`."""
+    if kind == "map":
+        row = matrix.move((image * size[0] + at[0]) * (2 * size[1]))
+        return row[at[1] * 2 + 1], row[at[1] * 2]
+    lines = 2 if kind == "affine" else 3
+    found = products(matrix.move(image * (3 * lines)), lines, at, "float")
+    if kind == "affine":
+        return found[1], found[0]
+    return found[1] / found[2], found[0] / found[2]
 
 
 class _Warper:
@@ -137,21 +158,21 @@ class _Warper:
         elif how.mode == "linear":
             low_y, low_x = nest.unary("floor", y), nest.unary("floor", x)
             far_y, far_x = y - low_y, x - low_x
-            rows, columns = self._axes(_whole(nest, low_y), _whole(nest, low_x), 2)
+            rows, columns = self._axes(whole(nest, low_y), whole(nest, low_x), 2)
             by_y, by_x = [1.0 - far_y, far_y], [1.0 - far_x, far_x]
             weights = [by_y[s] * by_x[t] for s in range(2) for t in range(2)]
         else:
             if how.mode == "nearest":
-                y, x = (_whole(nest, nest.unary("rint", v)) for v in (y, x))
+                y, x = (whole(nest, nest.unary("rint", v)) for v in (y, x))
             rows, columns = self._axes(y, x, 1)
             weights = []
         self._write(p, rest, rows, columns, weights, source, to)
 
-    def _axes(self, y: Num, x: Num, taps: int) -> tuple[_Axis, _Axis]:
+    def _axes(self, y: Num, x: Num, taps: int) -> tuple[Axis, Axis]:
         how = self.how
         return (
-            _Axis(self.nest, y, taps, how.x.h, how.x.line, how.border),
-            _Axis(self.nest, x, taps, how.x.w, how.x.pixel, how.border),
+            Axis(self.nest, y, taps, how.x.h, how.x.line, how.border),
+            Axis(self.nest, x, taps, how.x.w, how.x.pixel, how.border),
         )
 
     def _table_weights(self, fy: Num, fx: Num) -> list[Num]:
@@ -167,33 +188,19 @@ class _Warper:
     def _exact(self, image: Num, row: Num, column: Num) -> tuple[Num, Num]:
         """Row and column in the source, float32."""
         how = self.how
-        if how.kind == "map":
-            at = self.matrix.move((image * how.y.h + row) * (2 * how.y.w))
-            return at[column * 2 + 1], at[column * 2]
-        found = self._lines(image, row, column, "float")
-        if how.kind == "affine":
-            return found[1], found[0]
-        return found[1] / found[2], found[0] / found[2]
-
-    def _lines(self, image: Num, row: Num, column: Num, kind: str) -> list[Num]:
-        """Products of the matrix with (x, y, 1)."""
-        lines = 2 if self.how.kind == "affine" else 3
-        at = self.matrix.move(image * (3 * lines))
-        m = [at[k].to(kind) for k in range(3 * lines)]
-        x, y = column.to(kind), row.to(kind)
-        return [(x * m[3 * k] + m[3 * k + 1] * y) + m[3 * k + 2] for k in range(lines)]
+        return position(how.kind, self.matrix, image, (row, column), (how.y.h, how.y.w))
 
     def _steps(self, image: Num, row: Num, column: Num) -> tuple[Num, Num]:
         """Row and column in 1/32 pixel, or whole pixels."""
         how, nest = self.how, self.nest
         nearest = how.mode == "steps_nearest"
         if how.kind == "perspective":
-            x, y, divisor = self._lines(image, row, column, "double")
+            x, y, divisor = products(self.matrix.move(image * 9), 3, (row, column), "double")
             unit = nest.splat(nest.number(1.0 if nearest else 32.0, "double"))
             scale = nest.select(~divisor.eq(0.0), unit / divisor, 0.0)
             return (
-                _whole(nest, nest.unary("rint", y * scale)),
-                _whole(nest, nest.unary("rint", x * scale)),
+                whole(nest, nest.unary("rint", y * scale)),
+                whole(nest, nest.unary("rint", x * scale)),
             )
         at = self.matrix.move(image * 6)
         m = [at[k].to("double") for k in range(6)]
@@ -201,9 +208,9 @@ class _Warper:
         shift = 10 if nearest else 5
         found = []
         for k in (1, 0):
-            by_x = _whole(nest, nest.unary("rint", across * m[3 * k] * 1024.0)).to("i64")
+            by_x = whole(nest, nest.unary("rint", across * m[3 * k] * 1024.0)).to("i64")
             start = m[3 * k + 1] * down + m[3 * k + 2]
-            by_y = _whole(nest, nest.unary("rint", start * 1024.0)) + (1 << (shift - 1))
+            by_y = whole(nest, nest.unary("rint", start * 1024.0)) + (1 << (shift - 1))
             found.append(((by_x + by_y) >> shift).to("i32"))
         return found[0], found[1]
 
@@ -211,8 +218,8 @@ class _Warper:
         self,
         p: Lanes,
         rest: Num | None,
-        rows: _Axis,
-        columns: _Axis,
+        rows: Axis,
+        columns: Axis,
         weights: Sequence[Num],
         source: Tensor,
         to: Tensor,

@@ -35,9 +35,15 @@ _LATER: dict[str, tuple[str, ...]] = {
     ),
     "order": ("Argmax", "Argmin", "Argsort", "TopK", "NMSKeep"),
     "image": ("Resize", "Resize3D", "WarpAffine", "WarpPerspective", "Remap"),
+    "warpgrad": (
+        "RemapBackwardData",
+        "RemapBackwardMat",
+        "WarpPerspectiveBackwardData",
+        "WarpPerspectiveBackwardMat",
+    ),
     "roi": ("ROIAlign", "ROIPooling", "DeformablePSROIPoolingForward"),
     "move": ("Images2Neibs", "SlidingWindowTransposeBackward", "Diag", "RelayoutFormat"),
-    "moments": ("GroupNorm", "InstanceNorm", "GeneralNorm", "LRN"),
+    "moments": ("GroupNorm", "InstanceNorm", "GeneralNorm", "LRN", "LRNBackward"),
     "product": (
         "Convolution",
         "ConvolutionBackwardData",

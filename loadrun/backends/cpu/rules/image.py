@@ -295,7 +295,8 @@ def _add_warp(
     low.add(nd.Loops(low.label(node), (x, matrix, *more), (y, status), "warp", make))
 
 
-def _border(mode: P.WarpPerspectiveV1BorderMode) -> str:
+def border_name(mode: P.WarpPerspectiveV1BorderMode) -> str:
+    """A border mode as kernels name it."""
     if mode not in _BORDERS:
         raise NotApplicable(f"border mode {mode}")
     return _BORDERS[mode]
@@ -310,7 +311,7 @@ def warp(low: Lowering, node: Node, call: Call) -> None:
     given, target = call.dtype(0), call.output_types[0].dtype
     wanted = low.shape(node.outputs[0])
     affine = node.op.name == "WarpAffine"
-    border = _border(param.border_mode if affine else param.bmode)
+    border = border_name(param.border_mode if affine else param.bmode)
     shape = low.shape(node.inputs[0])
     sources = [node.inputs[k] for k in role.sources]
     every = (shape[0] * len(sources), *shape[1:])
@@ -375,7 +376,7 @@ def remap(low: Lowering, node: Node, call: Call) -> None:
         "map",
         planes_of(layout, shape),
         planes_of(layout, wanted),
-        _border(p.border_type),
+        border_name(p.border_type),
         float(np.float32(p.scalar)),
         ("", "", ""),
         mode=modes[p.imode],

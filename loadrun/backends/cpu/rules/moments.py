@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from loadrun.backends.cpu import nodes as nd
+from loadrun.backends.cpu.elements import program
 from loadrun.backends.cpu.expr import Expr, Op
 from loadrun.backends.cpu.kernels import moments as kernels
 from loadrun.backends.cpu.kernels.moments import Normalising
@@ -16,6 +17,7 @@ from loadrun.backends.cpu.rules.index import need_positions
 from mgeserial.ir.graph import Node
 from mgeserial.ir.types import Call
 from mgeserial.ops.norm import GENERAL_NORM, GROUP_NORM, INSTANCE_NORM, LRN, group_count
+from mgeserial.ops.normgrad import LRN_BACKWARD
 
 
 def _add(low: Lowering, node: Node, how: Normalising) -> None:
@@ -59,20 +61,46 @@ def general_norm(low: Lowering, node: Node, call: Call) -> None:
     _add(low, node, Normalising(*sizes, float(p.eps), weights))
 
 
+def _near(low: Lowering, node: Node, call: Call, name: str, *, squares: bool) -> str:
+    """Sums over near channels: of squares with LRN's k and alpha, or plain ones."""
+    shape = low.shape(node.inputs[0])
+    need_positions(shape)
+    n, c, h, w = shape
+    p = call.param
+    out = low.temp(shape)
+    affine = (float(p.k), float(p.alpha)) if squares else (0.0, 1.0)
+    make = functools.partial(kernels.near_sums, (n, c, h * w), int(p.n), affine, squares=squares)
+    low.add(nd.Loops(low.label(node), (name,), (out,), "near channels", make))
+    return out
+
+
 @lowers(LRN)
 def lrn(low: Lowering, node: Node, call: Call) -> None:
     """float32 images."""
     low.need_float32(node.inputs[0], node.outputs[0])
-    n, c, h, w = low.shape(node.inputs[0])
-    need_positions((n, c, h, w))
-    p = call.param
     x = low.name(node.inputs[0])
-    base = low.temp((n, c, h, w))
-    make = functools.partial(
-        kernels.near_squares, (n, c, h * w), int(p.n), float(p.k), float(p.alpha)
-    )
-    low.add(nd.Loops(low.label(node), (x,), (base,), "near squares", make))
-    power = low.constant(np.full(1, -p.beta, np.float32))
+    base = _near(low, node, call, x, squares=True)
+    power = low.constant(np.full(1, -call.param.beta, np.float32))
     y = low.out(node.outputs[0])
     expr = Expr(3, (Op("pow", (1, 2)), Op("mul", (0, 3))))
     low.add(nd.Eltwise(low.label(node), (x, base, power), (y,), expr))
+
+
+@lowers(LRN_BACKWARD)
+def lrn_gradient(low: Lowering, node: Node, call: Call) -> None:
+    """float32 images."""
+    low.need_float32(*node.inputs, *node.outputs)
+    x, y, diff = (low.name(v) for v in node.inputs)
+    base = _near(low, node, call, x, squares=True)
+    share = low.temp(low.shapes[x])
+    part = program("dyb", "p = mul d y", "r = div p b")
+    low.add(nd.Eltwise(low.unique("share"), (diff, y, base), (share,), part))
+    near = _near(low, node, call, share, squares=False)
+    alpha, beta = np.float32(call.param.alpha), np.float32(call.param.beta)
+    power = low.constant(np.full(1, -beta, np.float32))
+    expr = program(
+        "dbpxs", "w = pow b p", "f = mul d w", f"a = mul x {float(2 * alpha * beta)!r}",
+        "g = mul a s", "r = sub f g",
+    )  # fmt: skip
+    out = low.out(node.outputs[0])
+    low.add(nd.Eltwise(low.label(node), (diff, base, power, x, near), (out,), expr))
