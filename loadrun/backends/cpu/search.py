@@ -29,7 +29,7 @@ from loadrun.backends.cpu.target import Target
 from loadrun.backends.cpu.trials import Trial, Unit, Whole
 from loadrun.backends.cpu.ways import APART, DEFAULT, Way
 
-__all__ = ["Bench", "Group", "Search", "Ways"]
+__all__ = ["Bench", "Group", "Job", "Search", "Ways"]
 
 _GAIN = 0.97  # a candidate must be this much faster than the cost model's choice
 _DISTURBED = 1.1  # median over lower quartile
@@ -55,38 +55,49 @@ class Group:
     source: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be planned: a network, where it will run, and as the caller asks for it.
+
+    Attributes:
+        network: As it was lowered.
+        target: The processor.
+        threads: Threads of a run.
+        options: How to choose.
+        contents: Keys of the network's constants, and the cache.
+    """
+
+    network: nd.Network
+    target: Target
+    threads: int
+    options: CompileOptions
+    contents: Contents
+
+
 class Bench:
     """Makes plans and programs of one network, and compares them."""
 
-    def __init__(
-        self,
-        network: nd.Network,
-        target: Target,
-        threads: int,
-        options: CompileOptions,
-        contents: Contents,
-    ) -> None:
+    def __init__(self, job: Job) -> None:
         """Simplify the network."""
-        self.network = planner.simplify(network)
+        self.network = planner.simplify(job.network)
         self._nodes = [node.name for node in self.network.nodes]
-        self._target, self._threads, self._options = target, threads, options
-        self._contents = contents
+        self._job = job
 
     def plan(self, ways: Ways, ahead: Ahead | None = None) -> Plan:
         """The plan with these choices; `ahead` gets the code of its steps."""
-        choice = Options(bands=self._options.memory_plan, ways=ways)
+        choice = Options(bands=self._job.options.memory_plan, ways=ways)
         plan = planner.plan_simplified(
-            self.network, self._target, self._threads, choice, self._contents, ahead
+            self.network, self._job.target, self._job.threads, choice, self._job.contents, ahead
         )
-        return plan if self._options.memory_plan else probe.unshared(plan)
+        return plan if self._job.options.memory_plan else probe.unshared(plan)
 
     def groups(self, *, full: bool) -> dict[str, Group]:
         """Layers by key; chains come last, their layers are there as well."""
-        choice = Options(bands=self._options.memory_plan)
+        choice = Options(bands=self._job.options.memory_plan)
         found: dict[str, Group] = {}
-        every = planner.layers(self.network, self._target, self._threads, choice, full=full)
+        every = planner.layers(self.network, self._job.target, self._job.threads, choice, full=full)
         for layer in every:
-            kept = layer.same_sums() if self._options.reproducible else layer
+            kept = layer.same_sums() if self._job.options.reproducible else layer
             found.setdefault(layer.key, Group(kept)).units.append(layer.nodes)
         return found
 
@@ -100,7 +111,7 @@ class Bench:
 
     def allowed(self, plan: Plan) -> set[Unit]:
         """Units within the limit of scratch memory."""
-        limit = self._options.workspace_limit
+        limit = self._job.options.workspace_limit
         return {u for u, n in self.needs(plan).items() if limit is None or n <= limit}
 
     def code(self, plan: Plan) -> dict[Unit, object]:
@@ -118,7 +129,7 @@ class Bench:
     def program(self, plan: Plan) -> Program:
         """A plan made ready, for measuring."""
         # Without contents: packed weights of candidates are not worth keeping.
-        return Program(plan, self._target, self._contents.cache)
+        return Program(plan, self._job.target, self._job.contents.cache)
 
     def compare(self, base: Program, other: Program, joined: Sequence[Unit] = ()) -> Trial:
         """Times of the units of both; those in `joined` together."""
@@ -135,8 +146,8 @@ class Bench:
 
     def told(self, done: int, total: int) -> None:
         """Progress of the search."""
-        if self._options.progress is not None:
-            self._options.progress("fast run", done, total)
+        if self._job.options.progress is not None:
+            self._job.options.progress("fast run", done, total)
 
 
 class Search:

@@ -20,7 +20,7 @@ from loadrun.backends.cpu.candidates import any_batch
 from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.draft import Ahead
 from loadrun.backends.cpu.plan import Plan
-from loadrun.backends.cpu.search import Bench, Group, Search, Ways
+from loadrun.backends.cpu.search import Bench, Group, Job, Search, Ways
 from loadrun.backends.cpu.target import Target, describe
 from loadrun.backends.cpu.ways import DEFAULT
 from loadrun.policy import Choice, Policy, choices_of, choices_text
@@ -78,7 +78,7 @@ def plan_for(
         UnsupportedError: No candidate of a layer fits the limit of scratch memory.
         InputError: The policy file or the choice that is given is something else.
     """
-    tuning = _Tuning(network, target, threads, options, contents)
+    tuning = _Tuning(Job(network, target, threads, options, contents))
     if options.fast_run or options.policy_file or options.algorithms:
         return tuning.chosen()
     if options.workspace_limit is not None:
@@ -89,17 +89,10 @@ def plan_for(
 class _Tuning:
     """One search; see the module."""
 
-    def __init__(
-        self,
-        network: nd.Network,
-        target: Target,
-        threads: int,
-        options: CompileOptions,
-        contents: Contents,
-    ) -> None:
-        self.bench = Bench(network, target, threads, options, contents)
-        self._options = options
-        self._place = f"cpu {describe(target)} threads {threads}"
+    def __init__(self, job: Job) -> None:
+        self.bench = Bench(job)
+        self._options = job.options
+        self._place = f"cpu {describe(job.target)} threads {job.threads}"
 
     def fitting(self, ways: Ways) -> tuple[Ways, Plan]:
         """The choices, with others for layers that need more scratch memory than is allowed.
