@@ -25,7 +25,7 @@ def text(name: str) -> str:
 
 def prelude() -> str:
     """What stands before the kernels of a module."""
-    return text("prelude") + text("tiles")
+    return text("prelude") + text("places") + text("tiles")
 
 
 def fill(source: str, **fields: object) -> str:

@@ -16,9 +16,9 @@ $NAME(const $XT *__restrict__ src, const $XT *__restrict__ offset, const $XT *__
   for (int s = 0; s < 2; s++)
 #pragma unroll
     for (int t = 0; t < 2; t++) {
-      float weight = (s ? far_y : 1.f - far_y) * (t ? far_x : 1.f - far_x);
-      bool within = (unsigned)(y0 + s) < (unsigned)H && (unsigned)(x0 + t) < (unsigned)W;
-      acc = acc + weight * (within ? widen(plane[(y0 + s) * W + x0 + t]) : 0.f);
+      float weight = corner_weight(s, t, far_y, far_x);
+      bool within_image = within(y0 + s, H) && within(x0 + t, W);
+      acc = acc + weight * (within_image ? widen(plane[(y0 + s) * W + x0 + t]) : 0.f);
     }
   i64 column = (i64)image * image_stride + (i64)((map - image * channels) * taps + tap) * column_stride;
   columns[column + pixel] = acc * widen(mask[p]);

@@ -12,9 +12,9 @@ $NAME(const $XT *__restrict__ offset, int *__restrict__ keys, float *__restrict_
   for (int s = 0; s < 2; s++)
 #pragma unroll
     for (int t = 0; t < 2; t++) {
-      bool within = (unsigned)(y0 + s) < (unsigned)H && (unsigned)(x0 + t) < (unsigned)W;
+      bool within_image = within(y0 + s, H) && within(x0 + t, W);
       i64 entry = (i64)p * 4 + 2 * s + t;
-      keys[entry] = within ? (part * H + y0 + s) * W + x0 + t : -1;
-      weights[entry] = (s ? far_y : 1.f - far_y) * (t ? far_x : 1.f - far_x);
+      keys[entry] = within_image ? (part * H + y0 + s) * W + x0 + t : -1;
+      weights[entry] = corner_weight(s, t, far_y, far_x);
     }
 }

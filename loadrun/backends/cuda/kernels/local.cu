@@ -2,8 +2,7 @@
 // thread, neighbours along O, where filters are contiguous.
 extern "C" __global__ void __launch_bounds__(256)
 $NAME(const $XT *__restrict__ x, const $XT *__restrict__ w, $XT *__restrict__ y, int items,
-      int groups, int O, int I, int KH, int KW, int H, int W, int OH, int OW, int SH, int SW, int sh, int sw,
-      int ph, int pw, int dh, int dw, int flip) {
+      CONVOLUTION_2D, int SH, int SW) {
   int i = (int)(blockIdx.x * 256 + threadIdx.x);
   if (i >= items) return;
   int q = i / O, o = i - q * O, r = q / OW, ox = q - r * OW;
@@ -15,12 +14,12 @@ $NAME(const $XT *__restrict__ x, const $XT *__restrict__ w, $XT *__restrict__ y,
     const $XT *plane = x + ((i64)q * I + c) * H * W;
     const $XT *filter = w + ((i64)tile * I + c) * KH * KW * O + o;
     for (int ky = 0; ky < KH; ky++) {
-      int iy = oy * sh - ph + ky * dh;
-      if ((unsigned)iy >= (unsigned)H) continue;
+      int iy = tap_reads(oy, sh, ph, ky, dh);
+      if (!within(iy, H)) continue;
       for (int kx = 0; kx < KW; kx++) {
-        int ix = ox * sw - pw + kx * dw, tap = ky * KW + kx;
-        if ((unsigned)ix >= (unsigned)W) continue;
-        if (flip) tap = KH * KW - 1 - tap;
+        int ix = tap_reads(ox, sw, pw, kx, dw);
+        if (!within(ix, W)) continue;
+        int tap = tap_place(ky, kx, KH, KW, flip);
         acc = fmaf(widen(plane[iy * W + ix]), widen(filter[tap * O]), acc);
       }
     }

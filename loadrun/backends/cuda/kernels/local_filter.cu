@@ -2,8 +2,7 @@
 // all images and the pixels of its tile.
 extern "C" __global__ void __launch_bounds__(256)
 $NAME(const $XT *__restrict__ x, const $XT *__restrict__ diff, $XT *__restrict__ y, int items,
-      int groups, int O, int I, int KH, int KW, int H, int W, int OH, int OW, int SH, int SW, int sh, int sw,
-      int ph, int pw, int dh, int dw, int flip, int batch) {
+      CONVOLUTION_2D, int SH, int SW, int batch) {
   int i = (int)(blockIdx.x * 256 + threadIdx.x);
   if (i >= items) return;
   int q = i / O, o = i - q * O, taps = KH * KW, r = q / taps, tap = q - r * taps;
@@ -15,11 +14,11 @@ $NAME(const $XT *__restrict__ x, const $XT *__restrict__ diff, $XT *__restrict__
     i64 part = (i64)n * groups + g;
     const $XT *plane = x + (part * I + c) * H * W, *given = diff + (part * O + o) * OH * OW;
     for (int oy = ty * high; oy < (ty + 1) * high; oy++) {
-      int iy = oy * sh - ph + ky * dh;
-      if ((unsigned)iy >= (unsigned)H) continue;
+      int iy = tap_reads(oy, sh, ph, ky, dh);
+      if (!within(iy, H)) continue;
       for (int ox = tx * wide; ox < (tx + 1) * wide; ox++) {
-        int ix = ox * sw - pw + kx * dw;
-        if ((unsigned)ix >= (unsigned)W) continue;
+        int ix = tap_reads(ox, sw, pw, kx, dw);
+        if (!within(ix, W)) continue;
         acc = fmaf(widen(plane[iy * W + ix]), widen(given[oy * OW + ox]), acc);
       }
     }

@@ -5,9 +5,6 @@ $NAME(const $XT *__restrict__ x, const $GT *__restrict__ dy, const float *__rest
       int far, float slope, float beta) {
   int i = (int)(blockIdx.x * 256 + threadIdx.x);
   if (i >= items) return;
-  int c = i / plane % channels;
-  int first = max(c - far, 0), last = min(c + far, channels - 1);
-  double total = 0;
-  for (int j = first; j <= last; j++) total += (double)part[i + (j - c) * plane];
+  double total = sum_of_near(i, channels, plane, far, [&](int j) { return part[j]; });
   narrow(dx[i], widen(dy[i]) * powf(base[i], -beta) - slope * widen(x[i]) * (float)total);
 }

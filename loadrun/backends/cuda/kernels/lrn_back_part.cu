@@ -5,14 +5,7 @@ $NAME(const $XT *__restrict__ x, const $YT *__restrict__ y, const $GT *__restric
       int far, float k, float alpha) {
   int i = (int)(blockIdx.x * 256 + threadIdx.x);
   if (i >= items) return;
-  int c = i / plane % channels;
-  int first = max(c - far, 0), last = min(c + far, channels - 1);
-  double total = 0;
-  for (int j = first; j <= last; j++) {
-    float v = widen(x[i + (j - c) * plane]);
-    total += (double)(v * v);
-  }
-  float found = k + alpha * (float)total;
+  float found = lrn_base(x, i, channels, plane, far, k, alpha);
   base[i] = found;
   part[i] = widen(dy[i]) * widen(y[i]) / found;
 }

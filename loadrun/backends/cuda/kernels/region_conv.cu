@@ -1,8 +1,8 @@
 // A convolution whose taps count where their pixel lies in the output's region: an output a thread.
 extern "C" __global__ void __launch_bounds__(256)
 $NAME(const $XT *__restrict__ x, const $XT *__restrict__ w, const $RT *__restrict__ rin,
-      const $ST *__restrict__ rout, $YT *__restrict__ y, int items, int groups, int O, int I, int KH, int KW, int H, int W, int OH, int OW, int sh, int sw,
-      int ph, int pw, int dh, int dw, int flip) {
+      const $ST *__restrict__ rout, $YT *__restrict__ y, int items,
+      CONVOLUTION_2D) {
   int i = (int)(blockIdx.x * 256 + threadIdx.x);
   if (i >= items) return;
   int q = i / OW, ox = i - q * OW, r = q / OH, oy = q - r * OH, part = r / O, n = part / groups;
@@ -10,13 +10,13 @@ $NAME(const $XT *__restrict__ x, const $XT *__restrict__ w, const $RT *__restric
   auto region = widen(rout[((i64)n * OH + oy) * OW + ox]);
   float acc = 0.f;
   for (int ky = 0; ky < KH; ky++) {
-    int iy = oy * sh - ph + ky * dh;
-    if ((unsigned)iy >= (unsigned)H) continue;
+    int iy = tap_reads(oy, sh, ph, ky, dh);
+    if (!within(iy, H)) continue;
     for (int kx = 0; kx < KW; kx++) {
-      int ix = ox * sw - pw + kx * dw, tap = ky * KW + kx;
-      if ((unsigned)ix >= (unsigned)W) continue;
+      int ix = tap_reads(ox, sw, pw, kx, dw);
+      if (!within(ix, W)) continue;
       float same = widen(rin[((i64)n * H + iy) * W + ix]) == region ? 1.f : 0.f;
-      if (flip) tap = KH * KW - 1 - tap;
+      int tap = tap_place(ky, kx, KH, KW, flip);
       const $XT *from = x + (i64)part * I * H * W + iy * W + ix;
       const $XT *filter = w + (i64)channel * I * KH * KW + tap;
       for (int c = 0; c < I; c++)

@@ -1,8 +1,8 @@
 // Gradient of a region-restricted convolution by its image: a pixel a thread.
 extern "C" __global__ void __launch_bounds__(256)
 $NAME(const $XT *__restrict__ w, const $XT *__restrict__ diff, const $RT *__restrict__ rin,
-      const $ST *__restrict__ rout, $YT *__restrict__ y, int items, int groups, int O, int I, int KH, int KW, int H, int W, int OH, int OW, int sh, int sw,
-      int ph, int pw, int dh, int dw, int flip) {
+      const $ST *__restrict__ rout, $YT *__restrict__ y, int items,
+      CONVOLUTION_2D) {
   int i = (int)(blockIdx.x * 256 + threadIdx.x);
   if (i >= items) return;
   int q = i / W, ix = i - q * W, r = q / H, iy = q - r * H, part = r / I, c = r - part * I;
@@ -10,13 +10,13 @@ $NAME(const $XT *__restrict__ w, const $XT *__restrict__ diff, const $RT *__rest
   auto region = widen(rin[((i64)n * H + iy) * W + ix]);
   float acc = 0.f;
   for (int ky = 0; ky < KH; ky++) {
-    int v = iy + ph - ky * dh, oy = v / sh;
-    if (v < 0 || v - oy * sh || oy >= OH) continue;
+    int oy = window_of(iy, sh, ph, ky, dh, OH);
+    if (oy < 0) continue;
     for (int kx = 0; kx < KW; kx++) {
-      int u = ix + pw - kx * dw, ox = u / sw, tap = ky * KW + kx;
-      if (u < 0 || u - ox * sw || ox >= OW) continue;
+      int ox = window_of(ix, sw, pw, kx, dw, OW);
+      if (ox < 0) continue;
       float same = widen(rout[((i64)n * OH + oy) * OW + ox]) == region ? 1.f : 0.f;
-      if (flip) tap = KH * KW - 1 - tap;
+      int tap = tap_place(ky, kx, KH, KW, flip);
       const $XT *given = diff + (i64)part * O * OH * OW + oy * OW + ox;
       const $XT *filter = w + ((i64)g * O * I + c) * KH * KW + tap;
       float sum = 0.f;

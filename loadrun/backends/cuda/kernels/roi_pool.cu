@@ -1,5 +1,4 @@
 // Largest value or mean of the pixels of each bin of regions (image, x0, y0, x1, y1).
-$HELPERS
 extern "C" __global__ void __launch_bounds__(256)
 $NAME(const $XT *__restrict__ x, const $RT *__restrict__ regions, $XT *__restrict__ y,
       int *__restrict__ index, int *__restrict__ status, int slot, int items, int images, int C,
@@ -8,16 +7,12 @@ $NAME(const $XT *__restrict__ x, const $RT *__restrict__ regions, $XT *__restric
   if (i >= items) return;
   int q = i / OW, bx = i - q * OW, r = q / OH, by = q - r * OH, m = r / C, c = r - m * C;
   const $RT *region = regions + m * 5;
-  int image = roi_image_$NAME(widen(region[0]), images);
-  if (image < 0) {
-    *status = slot;
-    image = 0;
-  }
+  int image = region_image(region, images, status, slot);
   int ends[4];
 #pragma unroll
   for (int k = 0; k < 2; k++)
-    roi_bin_$NAME(widen(region[1 + k]) * scale, widen(region[3 + k]) * scale, k ? by : bx,
-                  k ? OH : OW, k ? H : W, ends[k * 2], ends[k * 2 + 1]);
+    region_bin(widen(region[1 + k]) * scale, widen(region[3 + k]) * scale, k ? by : bx,
+               k ? OH : OW, k ? H : W, ends[k * 2], ends[k * 2 + 1]);
   const $XT *plane = x + (i64)(image * C + c) * H * W;
   double total = 0;
   float best = -INFINITY;

@@ -5,7 +5,7 @@ $POSITION
   for (int s = 0; s < 2; s++)
     for (int t = 0; t < 2; t++) {
       int iy = border_$NAME(first_y + s, H, border), ix = border_$NAME(first_x + t, W, border);
-      float weight = (s ? far_y : 1.f - far_y) * (t ? far_x : 1.f - far_x);
+      float weight = corner_weight(s, t, far_y, far_x);
       float v = iy >= 0 && ix >= 0 ? (float)widen(from[iy * line + ix * inner]) : fill;
       acc = acc + weight * v;
     }

@@ -21,6 +21,6 @@ $NAME(const $MT *__restrict__ matrix, $EXTRA int *__restrict__ keys, float *__re
       int iy = border_$NAME(first_y + s, H, border), ix = border_$NAME(first_x + t, W, border);
       int at = (i * $TAPS + s) * $TAPS + t;
       keys[at] = iy >= 0 && ix >= 0 ? (image * H + iy) * W + ix : -1;
-      weights[at] = $TAPS == 1 ? 1.f : (s ? far_y : 1.f - far_y) * (t ? far_x : 1.f - far_x);
+      weights[at] = $TAPS == 1 ? 1.f : corner_weight(s, t, far_y, far_x);
     }
 }

@@ -7,11 +7,11 @@ $NAME(const $XT *__restrict__ x, $XT *__restrict__ y, int items, int rows, int c
   int q = i / W, ix = i - q * W, map = q / H, iy = q - map * H;
   $ACC total = 0;
   for (int ky = 0; ky < KH; ky++) {
-    int v = iy + ph - ky * dh, row = v / sh;
-    if (v < 0 || v - row * sh || row >= rows) continue;
+    int row = window_of(iy, sh, ph, ky, dh, rows);
+    if (row < 0) continue;
     for (int kx = 0; kx < KW; kx++) {
-      int u = ix + pw - kx * dw, column = u / sw;
-      if (u < 0 || u - column * sw || column >= columns) continue;
+      int column = window_of(ix, sw, pw, kx, dw, columns);
+      if (column < 0) continue;
       total += widen(x[((((i64)map * rows + row) * columns + column) * KH + ky) * KW + kx]);
     }
   }

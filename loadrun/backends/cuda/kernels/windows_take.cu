@@ -7,7 +7,7 @@ $NAME(const $T *__restrict__ x, $T *__restrict__ y, int items, int rows, int col
   int q = i / KW, kx = i - q * KW, r = q / KH, ky = q - r * KH;
   q = r / columns;
   int column = r - q * columns, map = q / rows, row = q - map * rows;
-  int iy = row * sh - ph + ky * dh, ix = column * sw - pw + kx * dw;
-  bool inside = (unsigned)iy < (unsigned)H && (unsigned)ix < (unsigned)W;
+  int iy = tap_reads(row, sh, ph, ky, dh), ix = tap_reads(column, sw, pw, kx, dw);
+  bool inside = within(iy, H) && within(ix, W);
   y[i] = inside ? x[((i64)map * H + iy) * W + ix] : 0;
 }

@@ -33,10 +33,11 @@ from mgeserial.ops.maskconv import (
 _PLAIN = frozenset({"OIHW", "GOIHW"})
 
 
-def _numbers(g: LocalGeometry) -> list[nd.Param]:
+def _numbers(g: LocalGeometry | Geometry) -> list[nd.Param]:
+    """`CONVOLUTION_2D` of the kernels."""
     window = g.window
     return [
-        g.groups, g.outputs, g.depth, *window.kernel, *g.sizes, *g.out, *g.tiles, *window.stride,
+        g.groups, g.outputs, g.depth, *window.kernel, *g.sizes, *g.out, *window.stride,
         *window.pad, *window.dilate, int(g.flip),
     ]  # fmt: skip
 
@@ -51,7 +52,7 @@ def _add(
     items = math.prod(low.shape(node.outputs[0]))
     a, b = (low.name(v) for v in reads)
     y = low.out(node.outputs[0])
-    params: list[nd.Param] = [nd.In(a), nd.In(b), nd.Out(y), items, *_numbers(g), *more]
+    params: list[nd.Param] = [nd.In(a), nd.In(b), nd.Out(y), items, *_numbers(g), *g.tiles, *more]
     low.kernel(node, template, params, items, XT=low.tensors[a].ctype)
 
 
@@ -95,11 +96,7 @@ def _regions(
     items = math.prod(low.shape(node.outputs[0]))
     names = [low.name(v) for v in node.inputs[:4]]
     y = low.out(node.outputs[0])
-    window = g.window
-    params: list[nd.Param] = [
-        *map(nd.In, names), nd.Out(y), items, g.groups, g.outputs, g.depth, *window.kernel,
-        *g.sizes, *g.out, *window.stride, *window.pad, *window.dilate, int(g.flip), *more,
-    ]  # fmt: skip
+    params: list[nd.Param] = [*map(nd.In, names), nd.Out(y), items, *_numbers(g), *more]
     kinds = [low.tensors[n].ctype for n in (*names, y)]
     low.kernel(
         node, template, params, items, per_block=per_block, XT=kinds[0], RT=kinds[2], ST=kinds[3],

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from loadrun.backends.cuda import nodes as nd
-from loadrun.backends.cuda import source
 from loadrun.backends.cuda.expr import c_type
 from loadrun.backends.cuda.linked import link, name_of
 from loadrun.backends.cuda.lower import Lowering, NotApplicable, lowers
@@ -44,7 +43,7 @@ def _regions(
     outs = (low.out(node.outputs[0]), low.out(node.outputs[1]))
     fields = (
         ("XT", c_type(call.dtype(0))), ("RT", c_type(call.dtype(1))),
-        ("MAXIMUM", str(int(maximum))), ("HELPERS", source.text("roi_helpers")),
+        ("MAXIMUM", str(int(maximum))),
     )  # fmt: skip
     check = _check(node)
     params: tuple[nd.Param, ...] = (
@@ -79,7 +78,7 @@ def _gradient(low: Lowering, node: Node) -> dict[str, Any]:
     low.need_float(diff, regions)
     for value in (diff, regions, index, *node.outputs):
         low.shape(value)
-    return {"RT": c_type(low.dtype(regions)), "HELPERS": source.text("roi_helpers")}
+    return {"RT": c_type(low.dtype(regions))}
 
 
 @lowers(ROI_ALIGN_BACKWARD)
