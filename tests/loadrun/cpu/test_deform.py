@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from single import check, graph_of
+from single import check, graph_of, reference
 
 from mgeserial import params as P
 
@@ -26,11 +26,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("reach", [0.3, 5.0, 1e12])
-@pytest.mark.parametrize("case", CASES)
-def test_taps_that_are_moved(
-    case: tuple[Any, ...], reach: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def deformed(
+    case: tuple[Any, ...], reach: float
+) -> tuple[P.Convolution, list[Array], tuple[int, int]]:
+    """Parameters, images, filter, moves and mask, and the size of the result."""
     g, moving, o, i, (kh, kw), (sh, sw), (ph, pw), (dh, dw) = case
     h, w = 9, 11
     out = (
@@ -44,11 +43,31 @@ def test_taps_that_are_moved(
     record = P.Convolution(
         sparse=sparse, stride_h=sh, stride_w=sw, pad_h=ph, pad_w=pw, dilate_h=dh, dilate_w=dw
     )
-    feeds = [numbers(2, g * i, h, w), flt, move, mask]
+    return record, [numbers(2, g * i, h, w), flt, move, mask], out
+
+
+@pytest.mark.parametrize("reach", [0.3, 5.0, 1e12])
+@pytest.mark.parametrize("case", CASES)
+def test_taps_that_are_moved(
+    case: tuple[Any, ...], reach: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, feeds, _ = deformed(case, reach)
     graph = graph_of("DeformableConvForward", feeds, (record, P.ExecutionPolicy()))
     check(graph, feeds, monkeypatch, rtol=2e-5, atol=2e-4)
     constant = graph_of("DeformableConvForward", feeds, (record, P.ExecutionPolicy()), constant=[1])
     check(constant, [feeds[0], *feeds[2:]], monkeypatch, rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("reach", [0.3, 1e12])
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_of_taps_that_are_moved(
+    case: tuple[Any, ...], reach: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, feeds, out = deformed(case, reach)
+    feeds.append(numbers(2, case[0] * case[2], *out))
+    for name in ("DeformableConvBackwardData", "DeformableConvBackwardFilter"):
+        graph = graph_of(name, feeds, (record, P.ExecutionPolicy()))
+        check(graph, feeds, monkeypatch, rtol=2e-5, atol=2e-4)
 
 
 @pytest.mark.parametrize("multiplied", [True, False])
@@ -67,3 +86,7 @@ def test_maps_compared(
     )  # fmt: skip
     graph = graph_of("CorrelationForward", feeds, record)
     check(graph, feeds, monkeypatch, rtol=2e-5, atol=2e-5)
+    diff = numbers(*reference(graph, feeds)["y0"].shape)
+    for name in ("CorrelationBackwardData1", "CorrelationBackwardData2"):
+        given = [diff, *feeds]
+        check(graph_of(name, given, record), given, monkeypatch, rtol=2e-5, atol=2e-5)

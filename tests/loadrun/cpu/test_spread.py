@@ -81,3 +81,26 @@ def test_sorting(monkeypatch: pytest.MonkeyPatch) -> None:
     check(graph, [diff, index, x], monkeypatch)
     index[1, 2] = 9
     refuses(graph, [diff, index, x], monkeypatch, MgeError)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "int8"])
+def test_rows_that_were_shuffled(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    diff, x = (numbers(7, 3, 5) * 9).astype(kind), numbers(7, 3, 5).astype(kind)
+    index = np.random.default_rng(1).permutation(7).astype(np.int32)
+    index[3] = index[4]
+    graph = graph_of("ShuffleRNGBackward", [diff, index, x], P.ShuffleRNG())
+    check(graph, [diff, index, x], monkeypatch)
+    index[2] = -1
+    refuses(graph, [diff, index, x], monkeypatch, MgeError)
+
+
+@pytest.mark.parametrize("k", [-2, 0, 1])
+@pytest.mark.parametrize("kind", ["float32", "int16"])
+def test_diagonals(kind: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = P.Diag(k=k)
+    for shape in ((5, 7), (9,)):
+        x = (numbers(*shape) * 9).astype(kind)
+        wanted = np.diag(x, k).shape
+        feeds = [np.array(shape, np.int32), (numbers(*wanted) * 9).astype(kind)]
+        graph = graph_of("DiagBackward", feeds, record, constant=[0])
+        check(graph, feeds[1:], monkeypatch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loadrun.backends.cpu.kernels.nest import Lanes, Nest, Num, chunks
+from loadrun.backends.cpu.kernels.nest import Lanes, Nest, Num, Tensor, chunks
 from loadrun.backends.cpu.plan import Kernel
 from loadrun.backends.cpu.target import Target
 
@@ -52,17 +52,9 @@ def moved_columns(how: Moved, target: Target) -> Kernel:
     with nest.each_unit(how.batch * how.groups * taps * parts) as unit:
         low, which = unit % parts * _PART, unit // parts
         tap, image = which % taps, which // taps
-        start = [tap // how.kernel[1] * how.dilate[0], tap % how.kernel[1] * how.dilate[1]]
 
         def columns(p: Lanes) -> None:
-            places = [p.at // how.out[1], p.at % how.out[1]]
-            axes = []
-            for k in range(2):
-                base = places[k] * how.stride[k] + (start[k] - how.pad[k])
-                at = moves.move((which * 2 + k) * pixels).line(p) + base.to("float")
-                axes.append(at)
-            inside = (axes[0] > -1.0) & (axes[0] < float(h)) & (axes[1] > -1.0)
-            inside = inside & (axes[1] < float(w))
+            axes, inside = moved_positions(nest, how, moves, which, p)
             corners = _corners(nest, axes, inside, (h, w))
             heavy = mask.move(which * pixels).line(p)
             with nest.loop(0, how.channels) as c:
@@ -80,8 +72,29 @@ def moved_columns(how: Moved, target: Target) -> Kernel:
     return nest.finish("moved_columns_f32")
 
 
-def _corners(nest: Nest, axes: list[Num], inside: Num, size: Pair) -> list[tuple[Num, Num, Num]]:
-    """Place, weight and existence of the four pixels around positions that are inside."""
+def moved_positions(
+    nest: Nest, how: Moved, moves: Tensor, which: Num, p: Lanes
+) -> tuple[list[Num], Num]:
+    """Row and column that a tap reads for the pixels `p`, and whether that is near the image.
+
+    `which` counts the taps of all images and groups.
+    """
+    (h, w), pixels, tap = how.size, how.out[0] * how.out[1], which % how.taps
+    start = [tap // how.kernel[1] * how.dilate[0], tap % how.kernel[1] * how.dilate[1]]
+    places = [p.at // how.out[1], p.at % how.out[1]]
+    axes = []
+    for k in range(2):
+        base = places[k] * how.stride[k] + (start[k] - how.pad[k])
+        axes.append(moves.move((which * 2 + k) * pixels).line(p) + base.to("float"))
+    inside = (axes[0] > -1.0) & (axes[0] < float(h)) & (axes[1] > -1.0)
+    return axes, inside & (axes[1] < float(w))
+
+
+Side = tuple[Num, Num, Num]  # a pixel of an axis, its weight and existence
+
+
+def sides(nest: Nest, axes: list[Num], inside: Num, size: Pair) -> list[list[Side]]:
+    """The two pixels around positions that are inside, along both axes."""
     each = []
     for at, n in zip(axes, size, strict=True):
         safe = nest.select(inside, at, -2.0)
@@ -94,7 +107,13 @@ def _corners(nest: Nest, axes: list[Num], inside: Num, size: Pair) -> list[tuple
             exists = (pixel >= 0) & (pixel < n)
             pair.append((nest.select(exists, pixel, 0), weight, exists))
         each.append(pair)
-    return [(a * size[1] + b, wa * wb, ea & eb) for a, wa, ea in each[0] for b, wb, eb in each[1]]
+    return each
+
+
+def _corners(nest: Nest, axes: list[Num], inside: Num, size: Pair) -> list[Side]:
+    """Place, weight and existence of the four pixels around positions that are inside."""
+    rows, columns = sides(nest, axes, inside, size)
+    return [(a * size[1] + b, wa * wb, ea & eb) for a, wa, ea in rows for b, wb, eb in columns]
 
 
 @dataclass(frozen=True, slots=True)

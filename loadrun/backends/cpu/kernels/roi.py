@@ -30,6 +30,16 @@ class Regions:
     samples: tuple[int, int] = (1, 1)
 
 
+def image_of(nest: Nest, region: Tensor, images: int, mark: Tensor) -> Num:
+    """A region's image; one that does not exist sets `mark`, and counts as the first."""
+    which = region[0]
+    # Cut towards zero: what is above -1 is image 0.
+    good = (which > -1.0) & (which < float(images))
+    with nest.when(~good):
+        mark.put(0, 1)
+    return nest.select(good, which, 0.0).whole()
+
+
 class _Bins:
     """What both operators share: units, images, and results of all channels of a bin."""
 
@@ -41,13 +51,8 @@ class _Bins:
     def image(self, region: Tensor, unit: Num) -> Tensor:
         """The region's image; one that does not exist marks the unit."""
         nest, (n, c, h, w) = self.nest, self.how.images
-        which = region[0]
-        # Cut towards zero: what is above -1 is image 0.
-        good = (which > -1.0) & (which < float(n))
         self.status.put(unit, 0)
-        with nest.when(~good):
-            self.status.put(unit, 1)
-        return self.x.move(nest.select(good, which, 0.0).whole() * (c * h * w))
+        return self.x.move(image_of(nest, region, n, self.status.move(unit)) * (c * h * w))
 
     def put(self, p: Lanes, bin_: Num, value: Num, index: Num) -> None:
         """Results of the channels `p`; bins are counted over all regions."""
@@ -56,39 +61,58 @@ class _Bins:
         self.index.move(bin_ * c).put(p, index)
 
 
+@dataclass(frozen=True, slots=True)
+class AlignLine:
+    """Samples along one axis of a region: of bins from `low` on, `step` apart."""
+
+    low: Num
+    step: Num
+    samples: int
+    size: int
+
+    def taps(self, nest: Nest, bin_: Num, sample: Num) -> list[Tap]:
+        """The pixels that a sample of a bin reads."""
+        inner = (sample.to("float") + 0.5) / float(self.samples)
+        at = (self.low + bin_.to("float") * self.step) + inner * self.step
+        return axis_taps(nest, at, self.size)
+
+
+def align_lines(nest: Nest, how: Regions, region: Tensor) -> tuple[AlignLine, AlignLine]:
+    """Where ROIAlign samples a region along height and width."""
+    x0, y0, x1, y1 = (region[k] * how.scale - how.offset for k in range(1, 5))
+    found = []
+    for k, (low, high) in enumerate(((y0, y1), (x0, x1))):
+        length = nest.select(high - low < 0.0, nest.number(0.0, "float"), high - low)
+        step = length / float(how.out[k])
+        found.append(AlignLine(low, step, how.samples[k], how.images[2 + k]))
+    return found[0], found[1]
+
+
 def roi_align(how: Regions, target: Target) -> Kernel:
     """Average or maximum of bilinear samples of each bin; zero outside of the image."""
     bins = _Bins(how, target)
-    nest, (_, c, h, w) = bins.nest, how.images
+    nest, (_, c, _, w) = bins.nest, how.images
     (ph, pw), (sh, sw) = how.out, how.samples
-
-    def taps(low: Num, step: Num, bin_: Num, sample: Num, count: int, size: int) -> list[_Tap]:
-        inner = (sample.to("float") + 0.5) / float(count)
-        at = (low + bin_.to("float") * step) + inner * step
-        return _taps(nest, at, size)
 
     with nest.each_unit(how.count * ph) as unit:
         region, row = bins.regions.move(unit // ph * 5), unit % ph
         plane = bins.image(region, unit)
-        x0, y0, x1, y1 = (region[k] * how.scale - how.offset for k in range(1, 5))
-        zero = nest.number(0.0, "float")
-        step_y = nest.select(y1 - y0 < 0.0, zero, y1 - y0) / float(ph)
-        step_x = nest.select(x1 - x0 < 0.0, zero, x1 - x0) / float(pw)
+        lines = align_lines(nest, how, region)
 
-        def down(s: Num) -> list[_Tap]:
-            return taps(y0, step_y, row, s, sh, h)
+        def down(s: Num) -> list[Tap]:
+            return lines[0].taps(nest, row, s)
 
         with nest.loop(0, pw) as column:
 
-            def across(t: Num, column: Num = column.i) -> list[_Tap]:
-                return taps(x0, step_x, column, t, sw, w)
+            def across(t: Num, column: Num = column.i) -> list[Tap]:
+                return lines[1].taps(nest, column, t)
 
             few = sh * sw <= _UNROLLED
             samples = [nest.number(k, "i64") for k in range(max(sh, sw))] if few else []
             rows = [down(s) for s in samples[:sh]]
             columns = [across(t) for t in samples[:sw]]
 
-            def add(p: Lanes, a: list[_Tap], b: list[_Tap], k: Num, state: list[Num]) -> list[Num]:
+            def add(p: Lanes, a: list[Tap], b: list[Tap], k: Num, state: list[Num]) -> list[Num]:
                 value = _bilinear(nest, plane, p, a, b, (w, c))
                 if not how.maximum:
                     return [state[0] + value.to("double")]
@@ -122,7 +146,7 @@ def roi_align(how: Regions, target: Target) -> Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tap:
+class Tap:
     """A pixel of an axis and its weight, both uniform; `inside` says whether it exists."""
 
     at: Num
@@ -130,14 +154,15 @@ class _Tap:
     inside: Num
 
 
-def _taps(nest: Nest, position: Num, size: int) -> list[_Tap]:
+def axis_taps(nest: Nest, position: Num, size: int) -> list[Tap]:
+    """The two pixels around a position; those beyond the edge do not exist."""
     low = nest.unary("floor", position)
     far = position - low
     found = []
     for k, weight in enumerate((1.0 - far, far)):
         pixel = low + float(k)
         inside = (pixel >= 0.0) & (pixel < float(size))
-        found.append(_Tap(nest.select(inside, pixel, 0.0).whole(), weight, inside))
+        found.append(Tap(nest.select(inside, pixel, 0.0).whole(), weight, inside))
     return found
 
 
@@ -145,8 +170,8 @@ def _bilinear(
     nest: Nest,
     plane: Tensor,
     p: Lanes,
-    rows: list[_Tap],
-    columns: list[_Tap],
+    rows: list[Tap],
+    columns: list[Tap],
     size: tuple[int, int],
 ) -> Num:
     """The sample of all channels of `p` at one position; `size` is (w, c)."""
@@ -178,9 +203,9 @@ def roi_pooling(how: Regions, target: Target) -> Kernel:
         region, row = bins.regions.move(unit // oh * 5), unit % oh
         plane = bins.image(region, unit)
         x0, y0, x1, y1 = (region[k] * how.scale for k in range(1, 5))
-        top, bottom = _span(nest, y0, y1, row, oh, h)
+        top, bottom = span(nest, y0, y1, row, oh, h)
         with nest.loop(0, ow) as column:
-            left, right = _span(nest, x0, x1, column.i, ow, w)
+            left, right = span(nest, x0, x1, column.i, ow, w)
 
             def channels(p: Lanes, left: Num = left, right: Num = right) -> None:
                 start = [nest.splat(nest.number(0.0, "double")), _least(nest), _index(nest, -1)]
@@ -210,7 +235,7 @@ def roi_pooling(how: Regions, target: Target) -> Kernel:
     return nest.finish(f"roi_pooling_{'max' if how.maximum else 'mean'}")
 
 
-def _span(nest: Nest, low: Num, high: Num, bin_: Num, bins: int, size: int) -> tuple[Num, Num]:
+def span(nest: Nest, low: Num, high: Num, bin_: Num, bins: int, size: int) -> tuple[Num, Num]:
     """First and end pixel of a bin of a region along one axis, within the image."""
     first, last = (nest.clamp(nest.round_away(v), -_FAR, _FAR).whole() for v in (low, high))
     length = nest.maximum(last - first + 1, 1).to("float")
@@ -236,6 +261,67 @@ class Moving:
     strength: float
 
 
+def exact_image_of(nest: Nest, region: Tensor, images: int, mark: Tensor) -> Num:
+    """As `image_of`, for numbers that must be whole."""
+    image = region[0]
+    good = (image >= 0.0) & (image < float(images)) & nest.unary("floor", image).eq(image)
+    with nest.when(~good):
+        mark.put(0, 1)
+    return nest.select(good, image, 0.0).whole()
+
+
+@dataclass(frozen=True, slots=True)
+class MovingBins:
+    """The bins of a region: start and extent along height and width, and its offsets."""
+
+    how: Regions
+    moving: Moving
+    starts: list[Num]
+    extents: list[Num]
+    offsets: Tensor
+
+    def part(self, nest: Nest, at: tuple[Num, Num]) -> Num:
+        """Number of a bin's offset along one axis."""
+        places = [
+            nest.unary("floor", k.to("float") / float(bins) * float(self.moving.parts)).whole()
+            for k, bins in zip(at, self.how.out, strict=True)
+        ]
+        return places[0] * self.moving.parts + places[1]
+
+    def moves(self, nest: Nest, at: tuple[Num, Num]) -> list[Num | float]:
+        """How far a bin is moved down and to the right."""
+        parts = self.moving.parts
+        if not parts:
+            return [0.0, 0.0]
+        part = self.part(nest, at)
+        return [
+            self.offsets[part + (1 - k) * parts**2] * self.moving.strength * self.extents[k]
+            for k in range(2)
+        ]
+
+    def taps(
+        self, nest: Nest, k: int, at: tuple[Num, Num], move: list[Num | float], sample: Num
+    ) -> tuple[list[Tap], Num]:
+        """Pixels of a sample of a bin along axis k, and whether it lies in the image."""
+        each, size = self.extents[k] / float(self.how.out[k]), self.how.images[2 + k]
+        place = (self.starts[k] + at[k].to("float") * each) + move[k]
+        place = place + sample.to("float") * (each / float(self.moving.samples))
+        inside = (place >= -0.5) & (place <= float(size) - 0.5)
+        return edged(nest, place, inside, size), inside
+
+
+def moving_bins(
+    nest: Nest, how: Regions, moving: Moving, region: Tensor, offsets: Tensor
+) -> MovingBins:
+    """The bins of a region with its offsets (2, parts, parts)."""
+    left, top, right, bottom = (
+        (nest.round_away(region[k]) + float(k > 2)) * how.scale - 0.5 for k in range(1, 5)
+    )
+    lengths = [bottom - top, right - left]
+    extents = [nest.select((v > 0.1) | v.is_nan(), v, 0.1) for v in lengths]
+    return MovingBins(how, moving, [top, left], extents, offsets)
+
+
 def moved_pooling(how: Regions, moving: Moving, target: Target) -> Kernel:
     """Mean of the samples of a bin that lie in the image, and their number.
 
@@ -248,47 +334,25 @@ def moved_pooling(how: Regions, moving: Moving, target: Target) -> Kernel:
     with nest.each_unit(how.count * ph) as unit:
         which, row = unit // ph, unit % ph
         region = regions.move(which * 5)
-        image = region[0]
-        good = (image >= 0.0) & (image < float(n)) & nest.unary("floor", image).eq(image)
         status.put(unit, 0)
-        with nest.when(~good):
-            status.put(unit, 1)
-        plane = x.move(nest.select(good, image, 0.0).whole() * (c * h * w))
-        left, top, right, bottom = (
-            (nest.round_away(region[k]) + float(k > 2)) * how.scale - 0.5 for k in range(1, 5)
-        )
-        lengths = [bottom - top, right - left]
-        extents = [nest.select((v > 0.1) | v.is_nan(), v, 0.1) for v in lengths]
+        image = exact_image_of(nest, region, n, status.move(unit))
+        plane = x.move(image * (c * h * w))
+        bins = moving_bins(nest, how, moving, region, offsets.move(which * (2 * parts**2)))
         with nest.loop(0, pw) as column:
-            move: list[Num | float] = [0.0, 0.0]
-            if parts:
-                places = [
-                    nest.unary("floor", k.to("float") / float(bins) * float(parts)).whole()
-                    for k, bins in ((row, ph), (column.i, pw))
-                ]
-                at = places[0] * parts + places[1]
-                move = [
-                    offsets[(which * 2 + 1 - k) * parts**2 + at] * moving.strength * extents[k]
-                    for k in range(2)
-                ]
+            at = (row, column.i)
+            move = bins.moves(nest, at)
 
-            def axis(
-                k: int, sample: Num, move: list[Num | float] = move, column: Num = column.i
-            ) -> tuple[list[_Tap], Num]:
-                start, bins, place = ((top, ph, row), (left, pw, column))[k]
-                each = extents[k] / float(bins)
-                at = (start + place.to("float") * each) + move[k]
-                at = at + sample.to("float") * (each / float(moving.samples))
-                size = (h, w)[k]
-                inside = (at >= -0.5) & (at <= float(size) - 0.5)
-                return _edged(nest, at, inside, size), inside
-
-            def channels(p: Lanes, bin_: Num = unit * pw + column.i) -> None:
+            def channels(
+                p: Lanes,
+                bin_: Num = unit * pw + column.i,
+                at: tuple[Num, Num] = at,
+                move: list[Num | float] = move,
+            ) -> None:
                 zero = nest.number(0.0, "float")
                 with nest.loop(0, moving.samples, [nest.splat(zero), zero]) as i:
-                    rows, in_y = axis(0, i.i)
+                    rows, in_y = bins.taps(nest, 0, at, move, i.i)
                     with nest.loop(0, moving.samples, i.v) as j:
-                        columns, in_x = axis(1, j.i)
+                        columns, in_x = bins.taps(nest, 1, at, move, j.i)
                         value = _bilinear(nest, plane, p, rows, columns, (w, c))
                         counted = nest.select(in_y & in_x, nest.number(1.0, "float"), 0.0)
                         j.next = [j.v[0] + value * counted, j.v[1] + counted]
@@ -301,13 +365,13 @@ def moved_pooling(how: Regions, moving: Moving, target: Target) -> Kernel:
     return nest.finish("moved_pooling_f32")
 
 
-def _edged(nest: Nest, position: Num, inside: Num, size: int) -> list[_Tap]:
+def edged(nest: Nest, position: Num, inside: Num, size: int) -> list[Tap]:
     """The pixels around a position, those beyond the edge being the edge's."""
     safe = nest.select(inside, nest.clamp(position, 0.0, float(size - 1)), 0.0)
     low = nest.unary("floor", safe)
     far, first = safe - low, low.whole()
     exists = nest.number(1, "i1")
     return [
-        _Tap(nest.minimum(first + k, size - 1), weight, exists)
+        Tap(nest.minimum(first + k, size - 1), weight, exists)
         for k, weight in enumerate((1.0 - far, far))
     ]

@@ -47,10 +47,10 @@ def add_windows(how: Adding, target: Target) -> Kernel:
         def pixels(p: Lanes) -> None:
             with nest.loop(0, kh, [zero]) as i:
                 down = row + how.pad[0] - i.i * how.dilate[0]
-                top, high = _window(nest, down, how.stride[0], rows)
+                top, high = window_at(nest, down, how.stride[0], rows)
                 with nest.loop(0, kw, i.v) as j:
                     across = p.at + how.pad[1] - j.i * how.dilate[1]
-                    left, inside = _window(nest, across, how.stride[1], columns)
+                    left, inside = window_at(nest, across, how.stride[1], columns)
                     at = (top * columns + left) * (kh * kw) + (i.i * kw + j.i)
                     found = nest.select(inside & nest.splat(high), source[at], 0)
                     j.next = [j.v[0] + (found.to("double") if real else found)]
@@ -61,7 +61,7 @@ def add_windows(how: Adding, target: Target) -> Kernel:
     return nest.finish(f"add_windows_{how.dtype}")
 
 
-def _window(nest: Nest, at: Num, stride: int, count: int) -> tuple[Num, Num]:
+def window_at(nest: Nest, at: Num, stride: int, count: int) -> tuple[Num, Num]:
     """The window that begins at a position, and whether there is one."""
     safe = nest.maximum(at, 0)
     place = safe // stride
@@ -112,9 +112,9 @@ def give_to_largest(how: Adding, target: Target) -> Kernel:
         def pixels(p: Lanes) -> None:
             own = line.line(p)
             with nest.loop(0, kh, [zero]) as i:
-                top, high = _window(nest, row + how.pad[0] - i.i, how.stride[0], rows)
+                top, high = window_at(nest, row + how.pad[0] - i.i, how.stride[0], rows)
                 with nest.loop(0, kw, i.v) as j:
-                    left, inside = _window(nest, p.at + how.pad[1] - j.i, how.stride[1], columns)
+                    left, inside = window_at(nest, p.at + how.pad[1] - j.i, how.stride[1], columns)
                     at = left + top * columns
                     largest = inside & nest.splat(high) & own.eq(maxima[at])
                     j.next = [j.v[0] + nest.select(largest, given[at], 0.0)]

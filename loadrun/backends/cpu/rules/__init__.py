@@ -32,6 +32,7 @@ _LATER: dict[str, tuple[str, ...]] = {
         "IndexingOneHot",
         "IndexingSetOneHot",
         "IndexingRemap",
+        "IndexingRemapBackward",
     ),
     "order": ("Argmax", "Argmin", "Argsort", "TopK", "NMSKeep"),
     "image": ("Resize", "Resize3D", "WarpAffine", "WarpPerspective", "Remap"),
@@ -42,6 +43,7 @@ _LATER: dict[str, tuple[str, ...]] = {
         "WarpPerspectiveBackwardMat",
     ),
     "roi": ("ROIAlign", "ROIPooling", "DeformablePSROIPoolingForward"),
+    "roigrad": ("ROIAlignBackward", "ROIPoolingBackward", "DeformablePSROIPoolingBackward"),
     "move": ("Images2Neibs", "SlidingWindowTransposeBackward", "Diag", "RelayoutFormat"),
     "moments": ("GroupNorm", "InstanceNorm", "GeneralNorm", "LRN", "LRNBackward"),
     "product": (
@@ -53,7 +55,15 @@ _LATER: dict[str, tuple[str, ...]] = {
         "Convolution3DBackwardFilter",
     ),
     "batchconv": ("BatchConvBiasForward",),
-    "deform": ("DeformableConvForward", "CorrelationForward"),
+    "inverse": ("MatrixInverse", "Cross"),
+    "deform": (
+        "DeformableConvForward",
+        "DeformableConvBackwardData",
+        "DeformableConvBackwardFilter",
+        "CorrelationForward",
+        "CorrelationBackwardData1",
+        "CorrelationBackwardData2",
+    ),
     "attention": ("MultiHeadAttn",),
     "windows": (
         "Local",
@@ -69,6 +79,8 @@ _LATER: dict[str, tuple[str, ...]] = {
         "PoolingBackward",
         "AdaptivePoolingBackward",
         "ArgsortBackward",
+        "ShuffleRNGBackward",
+        "DiagBackward",
     ),
     "typed": (
         "Elemwise",

@@ -26,6 +26,7 @@ from mgeserial.ops.indexing import (
     INDEXING_MULTI_AXIS_VEC,
     INDEXING_ONE_HOT,
     INDEXING_REMAP,
+    INDEXING_REMAP_BACKWARD,
     INDEXING_SET_MULTI_AXIS_VEC,
     INDEXING_SET_ONE_HOT,
     SET_SUBTENSOR,
@@ -176,6 +177,38 @@ def _take(low: Lowering, node: Node, selection: Selection, indices: Sequence[Val
     low.add(nd.Loops(low.label(node), (x, *names), (y, status), "take", make))
 
 
+def zeros(low: Lowering, shape: Shape, dtype: str) -> str:
+    """A tensor of zeros."""
+    one = low.constant(np.zeros(1, dtype))
+    out = low.temp(shape)
+    low.dtypes[out] = dtype
+    low.add(nd.View(low.unique("zeros"), (one,), (out,), (0,) * len(shape)))
+    return out
+
+
+def put_into_zeros(
+    low: Lowering,
+    node: Node,
+    selection: Selection,
+    value: Value,
+    indices: Sequence[Value] = (),
+    *,
+    add: bool = False,
+) -> None:
+    """Let the first output be zeros with a value set at a selection, or added to it."""
+    wanted = low.shape(node.outputs[0])
+    need_positions(wanted, low.shape(value), *(low.shape(v) for v in indices))
+    new = low.name(value)
+    names = tuple(low.name(v) for v in indices)
+    element = low.dtype_name(new) if add else RAW[itemsize(low, new)]
+    empty = zeros(low, wanted, low.dtype_name(new))
+    make = functools.partial(kernels.put, selection, math.prod(wanted), element, add=add)
+    status = low.check(1)
+    y = low.out(node.outputs[0])
+    what = "add" if add else "set"
+    low.add(nd.Loops(low.label(node), (empty, new, *names), (y, status), what, make))
+
+
 def _put(
     low: Lowering,
     node: Node,
@@ -258,10 +291,9 @@ def set_one_hot(low: Lowering, node: Node, call: Call) -> None:
     _put(low, node, *_one_hot(low, node, call), node.inputs[2], add=False)
 
 
-@lowers(INDEXING_REMAP)
-def remap(low: Lowering, node: Node, call: Call) -> None:
-    """Any dtype: elements at coordinates."""
-    shape, coordinates = low.shape(node.inputs[0]), node.inputs[1]
+def _remapped(low: Lowering, source: Value, coordinates: Value) -> Selection:
+    """Elements of a tensor at coordinates."""
+    shape = low.shape(source)
     need_positions(shape)
     need_indices(low, coordinates)
     given = low.shape(coordinates)
@@ -271,5 +303,27 @@ def remap(low: Lowering, node: Node, call: Call) -> None:
         Lookup(dtype, moves, n, s, wraps=False, first=k)
         for k, (n, s) in enumerate(zip(shape, strides, strict=True))
     )
-    selection = Selection(given[:-1], (0,) * len(moves), 0, lookups)
-    _take(low, node, selection, [coordinates] * len(shape))
+    return Selection(given[:-1], (0,) * len(moves), 0, lookups)
+
+
+@lowers(INDEXING_REMAP)
+def remap(low: Lowering, node: Node, call: Call) -> None:
+    """Any dtype: elements at coordinates."""
+    source, coordinates = node.inputs
+    selection = _remapped(low, source, coordinates)
+    _take(low, node, selection, [coordinates] * len(selection.lookups))
+
+
+@lowers(INDEXING_REMAP_BACKWARD)
+def remap_gradient(low: Lowering, node: Node, call: Call) -> None:
+    """Real numbers: added at their coordinates, one after the other."""
+    diff, coordinates, source = node.inputs
+    dtype = low.inference.types[diff].dtype
+    short = dtype.kind is DTypeEnum.BFloat16 and not low.half
+    if short or dtype.kind in (DTypeEnum.Bool, DTypeEnum.Complex64):
+        raise NotApplicable(f"adding {dtype}")
+    selection = _remapped(low, source, coordinates)
+    if math.prod(selection.dims) != math.prod(low.shape(diff)):
+        raise NotApplicable("an unexpected shape")
+    every = [coordinates] * len(selection.lookups)
+    put_into_zeros(low, node, selection, diff, every, add=True)

@@ -265,17 +265,39 @@ def filter_gradient(low: Lowering, node: Node, call: Call) -> None:
     pixels, k = math.prod(g.out), g.depth * math.prod(g.window.kernel)
     seen = columns(low, x, maps, g.window, g.out, batch_inside=True)
     diff = _maps(low, node.inputs[1], g.dst)
-    strides = contiguous((g.batch, g.groups, g.outputs, pixels))
-    order = (strides[1], strides[2], strides[0], strides[3])
+    order = _batch_inside(g, g.outputs, pixels)
     left = view(low, diff, (g.groups, g.outputs, g.batch, pixels), order)
     found = low.temp((g.groups, g.outputs, g.depth, *g.window.kernel))
     sizes = (g.groups, g.outputs, g.batch * pixels, k)
     multiply(low, (left, seen), sizes, found, low.label(node), transposed=True)
+    _give_filter(low, node.outputs[0], found, g)
+
+
+def add_filter_gradient(low: Lowering, node: Node, g: Geometry, seen: str, diff: str) -> None:
+    """Let the first output be the gradient (N, G, O, pixels) times windows (N, G, k, pixels)."""
+    pixels, k = math.prod(g.out), g.depth * math.prod(g.window.kernel)
+    inside = [
+        view(low, name, (g.groups, rows, g.batch, pixels), _batch_inside(g, rows, pixels))
+        for name, rows in ((diff, g.outputs), (seen, k))
+    ]
+    found = low.temp((g.groups, g.outputs, g.depth, *g.window.kernel))
+    sizes = (g.groups, g.outputs, g.batch * pixels, k)
+    multiply(low, (inside[0], inside[1]), sizes, found, low.label(node), transposed=True)
+    _give_filter(low, node.outputs[0], found, g)
+
+
+def _batch_inside(g: Geometry, rows: int, pixels: int) -> Shape:
+    strides = contiguous((g.batch, g.groups, rows, pixels))
+    return (strides[1], strides[2], strides[0], strides[3])
+
+
+def _give_filter(low: Lowering, value: Value, found: str, g: Geometry) -> None:
+    """Let a value be a filter (G, O, I, *kernel) of a cross-correlation."""
     if g.flip:
         steps = list(contiguous((g.groups, g.outputs, g.depth, *g.window.kernel)))
         offset = sum((n - 1) * s for n, s in zip(g.window.kernel, steps[3:], strict=True))
         steps[3:] = [-s for s in steps[3:]]
         found = view(low, found, low.shapes[found], steps, offset)
-    out = low.temp(low.shape(node.outputs[0]))
+    out = low.temp(low.shape(value))
     low.add(nd.Reshape(low.unique("filter"), (found,), (out,)))
-    low.same(node.outputs[0], out)
+    low.same(value, out)

@@ -1,4 +1,4 @@
-"""Gradients that spread numbers over an axis: of resizing, padding, pooling, and of sorting.
+"""Gradients that spread numbers over an axis, or bring them back: of resizing, pooling, sorting.
 
 What is linear along each axis is the same table turned round (`adjoint`), so that each element
 gathers what it is due, in a fixed order.
@@ -14,23 +14,23 @@ import numpy as np
 
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.draft import contiguous
-from loadrun.backends.cpu.kernels import index as kernels
 from loadrun.backends.cpu.kernels.index import Lookup, Selection
 from loadrun.backends.cpu.kernels.interpolate import PLAIN, Planes
-from loadrun.backends.cpu.kernels.nest import RAW
 from loadrun.backends.cpu.kernels.windows import Adding, give_to_largest
 from loadrun.backends.cpu.lower import Lowering, NotApplicable, lowers
 from loadrun.backends.cpu.rules.image import Tables, add_resize, image_layout, planes_of
-from loadrun.backends.cpu.rules.index import itemsize, need_indices, need_positions
+from loadrun.backends.cpu.rules.index import need_indices, need_positions, put_into_zeros
 from mgeserial import params as P
 from mgeserial.errors import MgeError
-from mgeserial.ir.graph import Node, Value
+from mgeserial.ir.graph import Node
 from mgeserial.ir.types import Call, Shape
 from mgeserial.ops import lines
+from mgeserial.ops.create import DIAG_BACKWARD
 from mgeserial.ops.layouts import single_layout
 from mgeserial.ops.lines import Line
 from mgeserial.ops.padding import PADDING_BACKWARD, offsets, origins
 from mgeserial.ops.pooling import ADAPTIVE_POOLING_BACKWARD, POOLING_BACKWARD
+from mgeserial.ops.random import SHUFFLE_RNG_BACKWARD
 from mgeserial.ops.resize import RESIZE_BACKWARD
 from mgeserial.ops.sorting import ARGSORT_BACKWARD
 from mgeserial.ops.subpixel import Mode
@@ -195,20 +195,31 @@ def sorted_gradient(low: Lowering, node: Node, call: Call) -> None:
     wanted: Shape = low.shape(node.outputs[0])
     need_positions(wanted)
     need_indices(low, index)
-    if math.prod(wanted) > _MOST_TAPS:
-        raise NotApplicable("rows of too many zeros")
-    _put_back(low, node, (rows, kept), wanted, diff, index)
+    dtype = low.inference.types[index].dtype.storage.name
+    lookup = Lookup(dtype, (kept, 1), wanted[1], 1, wraps=False)
+    put_into_zeros(low, node, Selection((rows, kept), (wanted[1], 0), 0, (lookup,)), diff, [index])
 
 
-def _put_back(
-    low: Lowering, node: Node, dims: Shape, wanted: Shape, diff: Value, index: Value
-) -> None:
-    value, places = low.name(diff), low.name(index)
-    lookup = Lookup(low.dtype_name(places), (dims[1], 1), wanted[1], 1, wraps=False)
-    selection = Selection(dims, (wanted[1], 0), 0, (lookup,))
-    raw = RAW[itemsize(low, value)]
-    zeros = low.constant(np.zeros(wanted, low.dtype_name(value)))
-    make = functools.partial(kernels.put, selection, math.prod(wanted), raw, add=False)
-    status = low.check(1)
-    y = low.out(node.outputs[0])
-    low.add(nd.Loops(low.label(node), (zeros, value, places), (y, status), "set", make))
+@lowers(SHUFFLE_RNG_BACKWARD)
+def shuffled_gradient(low: Lowering, node: Node, call: Call) -> None:
+    """Any dtype: rows go back to where they came from."""
+    diff, index = node.inputs[:2]
+    rows, each = low.shape(diff)[0], math.prod(low.shape(diff)[1:])
+    need_indices(low, index)
+    dtype = low.inference.types[index].dtype.storage.name
+    lookup = Lookup(dtype, (1, 0), rows, each, wraps=False)
+    put_into_zeros(low, node, Selection((rows, each), (0, 1), 0, (lookup,)), diff, [index])
+
+
+@lowers(DIAG_BACKWARD)
+def diagonal_gradient(low: Lowering, node: Node, call: Call) -> None:
+    """Any dtype: a diagonal taken, or set in zeros."""
+    diff, k = node.inputs[1], int(call.param.k)
+    wanted, given = low.shape(node.outputs[0]), low.shape(diff)
+    columns = wanted[1] if len(wanted) == 2 else given[1]
+    first = max(-k, 0) * columns + max(k, 0)
+    if len(wanted) == 2:
+        put_into_zeros(low, node, Selection(given, (columns + 1,), first, ()), diff)
+        return
+    x, y = low.name(diff), low.out(node.outputs[0])
+    low.add(nd.View(low.label(node), (x,), (y,), (columns + 1,), first))
