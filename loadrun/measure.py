@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loadrun.stats import Stats
+from mgeserial.arguments import whole
+from mgeserial.errors import InputError
 
 if TYPE_CHECKING:
     from loadrun.backends.base import Parts
@@ -188,11 +190,14 @@ def measure(
         first call apart.
 
     Raises:
-        ValueError: `iters` or the warm-up is negative.
+        InputError: `iters` or the warm-up is negative or no number.
     """
-    limit = warmup if isinstance(warmup, Warmup) else Warmup(count=warmup)
-    if iters < 0 or limit.count < 0 or limit.ns < 0:
-        raise ValueError(f"a number of runs is not negative, got {iters} and warm-up {limit}")
+    iters = whole(iters, "the number of runs", least=0)
+    if not isinstance(warmup, Warmup):
+        warmup = Warmup(count=whole(warmup, "the number of warm-up runs", least=0))
+    limit = warmup
+    if limit.count < 0 or limit.ns < 0:
+        raise InputError(f"a warm-up is not negative, got {limit}")
     pace = pacing or Pacing()
     device: list[int] = []
     copies: list[int] = []

@@ -31,6 +31,7 @@ from loadrun.backends.base import (
 from loadrun.locator import at_node
 from loadrun.measure import OnSample, Pacing, Warmup, measure
 from loadrun.stats import Stats
+from mgeserial.arguments import shown, whole
 from mgeserial.dtypes import Array
 from mgeserial.errors import ExecutionError, InputError, ShapeError, UnsupportedError
 from mgeserial.ir.copying import copy_graph
@@ -81,9 +82,11 @@ class Session:
         device: str | int | None = None,
         options: CompileOptions | None = None,
     ) -> None:
-        if threads is not None and (not isinstance(threads, int) or threads < 1):
-            raise InputError(f"threads is a positive number, got {threads!r}")
-        base = options or CompileOptions()
+        if threads is not None:
+            threads = whole(threads, "threads", least=1)
+        base = CompileOptions() if options is None else options
+        if not isinstance(base, CompileOptions):
+            raise InputError(f"options are a CompileOptions, got {shown(options)}")
         if device is not None:
             backend, threads, base = at_node(device, backend, threads, base)
         chosen: Backend = choose() if backend == "auto" else get_backend(backend)
@@ -242,7 +245,7 @@ class Session:
         Raises:
             UnsupportedError: The backend cannot say what its steps take.
         """
-        feeds = self._feeds(inputs)
+        feeds, repeat = self._feeds(inputs), whole(repeat, "repeat", least=1)
         with self._lock:
             found = self._special(self._ready(feeds), "profile")(feeds, repeat)
         return list(found)
@@ -335,7 +338,9 @@ class Session:
         self, results: list[Array], feeds: list[Array], out: Mapping[str, Array] | None
     ) -> dict[str, Array]:
         """Results as arrays of the caller: copied where they are views or repeated."""
-        given = out or {}
+        given = {} if out is None else out
+        if not isinstance(given, Mapping):
+            raise InputError(f"out is arrays by output name, got {type(out).__name__}")
         unknown = [n for n in given if n not in self._output_names]
         if unknown:
             known = ", ".join(self._output_names)
@@ -345,11 +350,7 @@ class Session:
         for name, array in zip(self._output_names, results, strict=True):
             target = given.get(name)
             if target is not None:
-                if target.shape != array.shape or target.dtype != array.dtype:
-                    raise InputError(
-                        f"out[{name!r}] must be {array.dtype} {array.shape}, "
-                        f"got {target.dtype} {target.shape}"
-                    )
+                _check_target(name, target, array)
                 np.copyto(target, array)
                 found[name] = target
                 continue
@@ -432,6 +433,7 @@ def _pick(model: Model | Graph | Any, index: int) -> Graph:
     if isinstance(model, Graph):
         return model
     loaded = model if isinstance(model, Model) else mgeserial.load(model)
+    index = whole(index, "graph")
     if not 0 <= index < len(loaded.graphs):
         raise InputError(f"graph {index} does not exist: the file has {len(loaded.graphs)}")
     return loaded.graphs[index]
@@ -470,6 +472,18 @@ def _timed_call(
         last[0] = Parts(last[0].device_ns, last[0].copy_ns + spent)
 
     return copied, parts
+
+
+def _check_target(name: str, target: Any, array: Array) -> None:
+    """Whether a result can be written into an array of the caller."""
+    if not isinstance(target, np.ndarray):
+        raise InputError(f"out[{name!r}] must be a numpy array, got {type(target).__name__}")
+    if target.shape != array.shape or target.dtype != array.dtype:
+        raise InputError(
+            f"out[{name!r}] must be {array.dtype} {array.shape}, got {target.dtype} {target.shape}"
+        )
+    if not target.flags.writeable:
+        raise InputError(f"out[{name!r}] cannot be written to", hint="give an array of your own")
 
 
 def _with_threads(options: CompileOptions, threads: int) -> CompileOptions:

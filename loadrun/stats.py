@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from mgeserial.arguments import shown
+from mgeserial.errors import InputError
+
 __all__ = ["CONFIDENCE_PERCENT", "PERCENTILES", "Stats", "median_interval", "percentile"]
 
 PERCENTILES = (90, 95, 99)
@@ -33,13 +36,13 @@ def percentile(ordered: Sequence[int], percent: float) -> float | None:
         percent: 0 to 100; 50 is the median.
 
     Raises:
-        ValueError: `percent` is outside 0 to 100.
+        InputError: `percent` is outside 0 to 100.
 
     Source: Hyndman & Fan, "Sample Quantiles in Statistical Packages" (1996), definition 7, which
     is numpy's default as well.
     """
-    if not 0 <= percent <= 100:
-        raise ValueError(f"a percentile lies in 0 to 100, got {percent}")
+    if not isinstance(percent, (int, float)) or not 0 <= percent <= 100:
+        raise InputError(f"a percentile lies in 0 to 100, got {shown(percent)}")
     if not ordered:
         return None
     # In rational numbers: 95 / 100 * 399 in floats is not 379.05, and the last digit shows it.

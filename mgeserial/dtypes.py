@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mgeserial.errors import FormatError
+from mgeserial.errors import FormatError, InputError
 
 __all__ = [
     "BFLOAT16",
@@ -31,7 +31,7 @@ __all__ = [
     "UINT8",
     "UINT16",
 ]
-__all__ += ["Array", "DType", "DTypeEnum", "pack", "quantized", "unpack"]
+__all__ += ["Array", "DType", "DTypeEnum", "check_fits", "pack", "quantized", "unpack"]
 
 Array = npt.NDArray[np.generic]
 
@@ -210,16 +210,18 @@ def quantized(kind: DTypeEnum | str, scale: float, zero_point: int | None = None
     """Make a quantised type; the scale is rounded to float32 as files store it.
 
     Raises:
-        ValueError: `kind` is not quantised, or a zero point is missing or not wanted.
+        InputError: `kind` is not quantised, or a zero point is missing or not wanted.
     """
-    number = DTypeEnum[kind] if isinstance(kind, str) else kind
+    number = DTypeEnum.__members__.get(kind) if isinstance(kind, str) else kind
     if number in _ASYMMETRIC:
         if zero_point is None:
-            raise ValueError(f"{number.name} needs a zero point")
+            raise InputError(f"{number.name} needs a zero point")
     elif number not in _SYMMETRIC:
-        raise ValueError(f"{number.name} is not a quantised type")
+        known = ", ".join(k.name for k in (*_SYMMETRIC, *_ASYMMETRIC))
+        name = kind if number is None else number.name
+        raise InputError(f"{name} is not a quantised type", hint=f"known: {known}")
     elif zero_point is not None:
-        raise ValueError(f"{number.name} is symmetric: it has no zero point")
+        raise InputError(f"{number.name} is symmetric: it has no zero point")
     return DType(number, float(np.float32(scale)), zero_point)
 
 
@@ -285,22 +287,34 @@ def _from_codes(codes: npt.NDArray[np.uint8], dtype: DType) -> Array:
     return codes.astype(dtype.storage)
 
 
+def check_fits(array: Array, dtype: DType) -> None:
+    """Check that an array can be a value of a type.
+
+    Raises:
+        InputError: It is not of the type's storage, or holds what a type of fewer bits cannot.
+    """
+    if array.dtype != dtype.storage:
+        raise InputError(f"{dtype.name} is held as {dtype.storage}, got {array.dtype}")
+    if not dtype.is_lowbit or not array.size:
+        return
+    low, high = dtype.limits
+    least, most = int(array.min()), int(array.max())
+    if least < low or most > high:
+        raise InputError(f"{dtype.name} holds {low} to {high}, got {least} to {most}")
+    if dtype.kind in _ODD_CODES and not np.all(array.astype(np.int16) & 1):
+        raise InputError(f"{dtype.name} holds odd numbers only, from {low} to {high}")
+
+
 def pack(array: Array, dtype: DType, *, row_packed: bool = True) -> bytes:
     """Bytes of an array as files hold them; the inverse of `unpack`.
 
     Raises:
-        ValueError: The array's dtype or a value does not fit the type.
+        InputError: The array's dtype or a value does not fit the type.
     """
-    if array.dtype != dtype.storage:
-        raise ValueError(
-            f"{dtype.name} is stored as {dtype.storage}, got an array of {array.dtype}"
-        )
+    check_fits(array, dtype)
     if not dtype.is_lowbit:
         return np.ascontiguousarray(array).tobytes()
-    low, high = dtype.limits
     wide = array.astype(np.int16)
-    if array.size and (wide.min() < low or wide.max() > high):
-        raise ValueError(f"{dtype.name} holds {low} to {high}, got {wide.min()} to {wide.max()}")
     bits = dtype.bits
     if dtype.kind in _ODD_CODES:
         wide = (wide + ((1 << bits) - 1)) >> 1

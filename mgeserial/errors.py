@@ -78,7 +78,7 @@ class MgeError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.path = None if path is None else os.fspath(path)
+        self.path = None if path is None else os.fsdecode(path)
         self.offset = offset
         self.where = where
         self.hint = hint
@@ -95,7 +95,7 @@ class MgeError(Exception):
     ) -> MgeError:
         """Fill in what the place that raised could not know; return self for `raise`."""
         if self.path is None and path is not None:
-            self.path = os.fspath(path)
+            self.path = os.fsdecode(path)
         if self.offset is None:
             self.offset = offset
         if where is not None:

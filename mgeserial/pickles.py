@@ -18,7 +18,7 @@ from typing import Any
 from mgeserial._pickle_machine import MAX_STEPS, ArrayRecord, Dict, DTypeRecord, Machine, Record
 from mgeserial.arrayfiles import NamedArray, read_bytes
 from mgeserial.dtypes import Array, DType, DTypeEnum, quantized
-from mgeserial.errors import FormatError, MgeError, UnsupportedError, printable
+from mgeserial.errors import FormatError, InputError, MgeError, UnsupportedError, printable
 
 __all__ = ["MAX_STEPS", "Pickle", "is_pickle", "read_pickle"]
 
@@ -177,7 +177,7 @@ def _type_text(array: Array, dtype: DTypeRecord | None) -> str:
     name, scale, zero = (facts.get(key) for key in ("name", "scale", "zero_point"))
     try:
         return str(_quantized(str(name), scale, zero))
-    except (KeyError, ValueError, TypeError, OverflowError):
+    except (InputError, KeyError, ValueError, TypeError, OverflowError):
         raise UnsupportedError(
             f"an array has the element type {printable(str(name), limit=40)!r}"
         ) from None

@@ -8,7 +8,7 @@ file, arrays are written where they are.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -164,9 +164,13 @@ def _is_file(path: object) -> bool:
 def _graphs(model: Model | Graph | Sequence[Graph]) -> list[Graph]:
     if isinstance(model, Graph):
         return [model]
-    graphs = list(model.graphs if isinstance(model, Model) else model)
+    if isinstance(model, Model):
+        graphs = list(model.graphs)
+    else:
+        graphs = list(model) if isinstance(model, Iterable) else [model]
     if not graphs or not all(isinstance(g, Graph) for g in graphs):
-        raise InputError("expected a model, a graph or several, got " + type(model).__name__)
+        got = type(model).__name__ + ("" if graphs else " without graphs")
+        raise InputError(f"expected a model, a graph or several, got {got}")
     return graphs
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from mgeserial import dtypes
 from mgeserial import params as P
 from mgeserial._record import Params
+from mgeserial.arguments import shown, wholes
 from mgeserial.dtypes import FLOAT32, INT32, Array, DType, DTypeEnum
 from mgeserial.errors import GraphError, InputError, MgeError
 from mgeserial.ir.copying import copy_graph
@@ -22,9 +23,10 @@ from mgeserial.ir.graph import Graph, Metadata, Node, Output, Value
 from mgeserial.ir.inference import Inference, explain, infer_node
 from mgeserial.ir.tensor import Tensor
 from mgeserial.ops import registry
+from mgeserial.ops.numerics import from_real
 from mgeserial.ops.registry import OutputQuery
 
-__all__ = ["BuilderCore", "Operand", "as_dtype"]
+__all__ = ["BuilderCore", "Operand", "as_dtype", "enum_value", "need_list"]
 
 # What operators take: a value of the graph, or an array or number that becomes one.
 Operand = Value | Array | float | int | bool | Sequence[Any]
@@ -119,9 +121,11 @@ class BuilderCore:
         """
         if name in self._names:
             raise InputError(f"an input is called {name!r} already")
-        dims = tuple(int(n) for n in shape) if shape is not None else ()
+        if not isinstance(name, str):
+            raise InputError(f"an input is fed by a name, got {shown(name)}")
+        dims = wholes(shape, "dimensions") if shape is not None else ()
         if shape is not None and (not dims or len(dims) > 7 or min(dims) < 0):
-            raise InputError(f"a shape has 1 to 7 dimensions, none below 0, got {tuple(shape)}")
+            raise InputError(f"a shape has 1 to 7 dimensions, none below 0, got {dims}")
         tensor = Tensor(shape=dims, dtype=as_dtype(dtype), name=name, comp_node="xpux:0")
         (value,) = self._leaf("Host2DeviceCopy", tensor, name, (P.Host2DeviceCopy(),))
         self._names.add(name)
@@ -132,9 +136,13 @@ class BuilderCore:
 
         Args:
             array: Numbers; Python floats become float32, Python integers int32, float64 arrays
-                float32. Quantised types take their stored integers.
+                float32. Quantised types take their stored integers, BFloat16 takes numbers, or its
+                bits as an array of uint16.
             name: Name kept in the file with `keep_param_name`.
             dtype: Element type; None: that of the array.
+
+        Raises:
+            InputError: It is not made of numbers, or one does not fit the type.
         """
         tensor = self._tensor(array, name, dtype)
         return self._leaf("SharedDeviceTensor", tensor, name, ())[0]
@@ -145,7 +153,7 @@ class BuilderCore:
         return self._leaf("ImmutableTensor", tensor, name, ())[0]
 
     def _tensor(self, array: Any, name: str | None, dtype: DType | str | None) -> Tensor:
-        plain = np.asarray(array)
+        plain = _numbers(array)
         if dtype is None:
             if plain.dtype == np.float64:
                 plain = plain.astype(np.float32)
@@ -156,10 +164,7 @@ class BuilderCore:
             kind = as_dtype(plain.dtype)
         else:
             kind = as_dtype(dtype)
-            exact = plain.astype(kind.storage)
-            if plain.dtype.kind in "iu" and not np.array_equal(exact, plain):
-                raise InputError(f"a value does not fit {kind.name}")
-            plain = exact
+            plain = _stored(plain, kind)
         return Tensor.of(plain, kind, name=name)
 
     def _leaf(
@@ -195,13 +200,22 @@ class BuilderCore:
         Raises:
             ShapeError: The inputs do not fit together: says how.
             GraphError: No such operator, wrong number of inputs, a value of another graph.
+            InputError: An input is no value and no number.
         """
         spec = registry.by_name(op)
+        need_list(inputs, f"inputs of {op}")
+        need_list(params, f"params of {op}")
         values = [self._value(x) for x in inputs]
         least, most = spec.arity
         if len(values) < least or (most is not None and len(values) > most):
             wanted = str(least) if least == most else f"{least} to {most or 'any number'}"
             raise GraphError(f"{op} takes {wanted} inputs, got {len(values)}")
+        if len(params) > len(spec.params):
+            known = ", ".join(cls.__name__ for cls in spec.params) or "none"
+            raise GraphError(
+                f"{op} takes {len(spec.params)} parameter records, got {len(params)}",
+                hint=f"it takes: {known}",
+            )
         records = (*params, *(cls() for cls in spec.params[len(params) :]))
         for given, cls in zip(records, spec.params, strict=True):
             if type(given) is not cls:
@@ -254,7 +268,7 @@ class BuilderCore:
         return self._found.types[self._value(value)]
 
     def shape_of(self, value: Value) -> tuple[int, ...]:
-        """Static shape of a value (ValueError when it is not fully known)."""
+        """Static shape of a value (ShapeError when it is not fully known)."""
         dims: tuple[int, ...] = self.type_of(value).dims
         return dims
 
@@ -268,6 +282,8 @@ class BuilderCore:
         """
         value = self._value(value)
         if name is not None:
+            if not isinstance(name, str):
+                raise InputError(f"an output is known by a name, got {shown(name)}")
             if any(o.name == name for o in self._outputs):
                 raise GraphError(f"an output is called {name!r} already")
             value.name = name
@@ -301,6 +317,57 @@ def enum_value(cls: type[_E], value: _E | str | int) -> _E:
         for text in (value, value + "_", value.upper(), value.upper() + "_"):
             if text in members:
                 return members[text]
-        close = difflib.get_close_matches(value.upper(), members, n=4) or list(members)[:12]
-        raise InputError(f"{cls.__name__} has no {value!r}", hint=f"known: {', '.join(close)}")
-    return cls(value)
+        close = difflib.get_close_matches(value.upper(), members, n=4) or list(members)
+        raise InputError(f"{cls.__name__} has no {value!r}", hint=_some(close))
+    try:
+        return cls(value)
+    except ValueError:
+        raise InputError(f"{cls.__name__} has no {value!r}", hint=_some(cls.__members__)) from None
+
+
+def _some(members: Iterable[str]) -> str:
+    return "known: " + ", ".join(list(members)[:12])
+
+
+def need_list(given: object, what: str) -> None:
+    """One value where several are expected is an error.
+
+    Raises:
+        GraphError: It is one.
+    """
+    if isinstance(given, (Value, Params)):
+        raise GraphError(f"{what} are a list, got {shown(given)}", hint="write [...]")
+
+
+def _numbers(given: Any) -> Array:
+    """An array of numbers."""
+    try:
+        array = np.asarray(given)
+    except ValueError:
+        raise InputError(f"lists of one level have the same length: {shown(given)}") from None
+    if array.dtype.kind not in "biufc":
+        if isinstance(given, int):
+            raise InputError(f"integers of a graph have 32 bits, got {shown(given)}")
+        raise InputError(
+            "an operand is a value of the builder, an array, a number or a list of numbers, got "
+            f"{shown(given) if array.ndim == 0 else f'an array of {array.dtype}'}"
+        )
+    return array
+
+
+def _stored(array: Array, dtype: DType) -> Array:
+    """Numbers as a type stores them; nothing is lost but digits of floating types."""
+    if array.dtype == dtype.storage:
+        return array
+    if array.dtype.kind == "c" and dtype.kind is not DTypeEnum.Complex64:
+        raise InputError(f"complex numbers do not fit {dtype.name}")
+    if dtype.kind is DTypeEnum.BFloat16:
+        return from_real(array.astype(np.float32), dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        stored = array.astype(dtype.storage)
+    if not (dtype.is_float or dtype.kind is DTypeEnum.Complex64):
+        wrong = np.flatnonzero(stored != array)
+        if wrong.size:
+            first = array.reshape(-1)[wrong[0]]
+            raise InputError(f"a value does not fit {dtype.name}: {first}")
+    return stored

@@ -12,21 +12,27 @@ from typing import Any, cast
 import numpy as np
 
 from mgeserial import params as P
-from mgeserial.author.core import Operand, enum_value
+from mgeserial.arguments import whole, wholes
+from mgeserial.author.core import Operand, as_dtype, enum_value, need_list
 from mgeserial.author.operators import OperatorMethods
-from mgeserial.dtypes import INT32, Array, DType
+from mgeserial.dtypes import FLOAT32, INT32, Array, DType
 from mgeserial.errors import ShapeError
 from mgeserial.ir.graph import Graph, Value
 
 __all__ = ["GraphBuilder", "pair"]
 
 
-def pair(value: int | Sequence[int]) -> tuple[int, int]:
-    """Height and width from one number or two."""
-    if isinstance(value, int):
-        return value, value
-    h, w = value
-    return int(h), int(w)
+def pair(value: int | Sequence[int], what: str = "height and width") -> tuple[int, int]:
+    """Height and width from one number or two.
+
+    Raises:
+        InputError: It is something else.
+    """
+    if isinstance(value, (Sequence, np.ndarray)):
+        h, w = wholes(value, what, count=2)
+        return h, w
+    number = whole(value, what)
+    return number, number
 
 
 class GraphBuilder(OperatorMethods):
@@ -34,7 +40,7 @@ class GraphBuilder(OperatorMethods):
 
     Example::
 
-        b = mgeserial.GraphBuilder()
+        b = GraphBuilder()
         x = b.input("data", (1, 3, 224, 224))
         y = b.relu(b.conv2d(x, weight, bias, stride=2, padding=3))
         b.output(y, "y")
@@ -87,7 +93,7 @@ class GraphBuilder(OperatorMethods):
     def leaky_relu(self, x: Operand, slope: float = 0.01, *, name: str | None = None) -> Value:
         """max(x, 0) + slope * min(x, 0)."""
         value = self._value(x)
-        low = self.mul(self.minimum(value, 0.0), float(slope))
+        low = self.mul(self.minimum(value, 0.0), self.const(slope, dtype=FLOAT32))
         return self.add(self.maximum(value, 0.0), low, name=name)
 
     def sigmoid(self, x: Operand, *, name: str | None = None) -> Value:
@@ -116,8 +122,6 @@ class GraphBuilder(OperatorMethods):
 
     def cast(self, x: Operand, dtype: DType | str, *, name: str | None = None) -> Value:
         """Convert to another element type (TypeCvt)."""
-        from mgeserial.author.core import as_dtype
-
         return self.type_cvt(x, dtype=as_dtype(dtype), name=name)
 
     # -- convolutions and products ---------------------------------------------------------------
@@ -147,7 +151,8 @@ class GraphBuilder(OperatorMethods):
             name: Name of the result.
         """
         source, kernel = self._value(x), self._filter(weight, groups)
-        (sh, sw), (ph, pw), (dh, dw) = pair(stride), pair(padding), pair(dilation)
+        (sh, sw), (ph, pw) = pair(stride, "stride"), pair(padding, "padding")
+        dh, dw = pair(dilation, "dilation")
         sparse = P.ConvolutionV0Sparse.GROUP if groups > 1 else P.ConvolutionV0Sparse.DENSE
         result = self.convolution(
             source,
@@ -171,6 +176,22 @@ class GraphBuilder(OperatorMethods):
             weight = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
         return self._value(weight)
 
+    def _weight(self, operand: Operand) -> Value:
+        """A value; lists become weights, too."""
+        return operand if isinstance(operand, Value) else self.param(operand)
+
+    def _image(self, value: Value) -> tuple[int, int, int, int]:
+        """Shape of an image (n, c, h, w).
+
+        Raises:
+            ShapeError: It has other dimensions, or they are not known.
+        """
+        shape = self.shape_of(value)
+        if len(shape) != 4:
+            raise ShapeError(f"images have a shape (n, c, h, w), {value!r} has {shape}")
+        n, c, h, w = shape
+        return n, c, h, w
+
     def _channels(self, bias: Operand) -> Value:
         """A bias that broadcasts over (n, c, h, w)."""
         if isinstance(bias, np.ndarray) and bias.ndim == 1:
@@ -188,7 +209,7 @@ class GraphBuilder(OperatorMethods):
         name: str | None = None,
     ) -> Value:
         """Transposed convolution with a filter (c, oc, kh, kw)."""
-        (sh, sw), (ph, pw) = pair(stride), pair(padding)
+        (sh, sw), (ph, pw) = pair(stride, "stride"), pair(padding, "padding")
         result = self.convolution_backward_data(
             self._value(weight),
             self._value(x),
@@ -263,15 +284,18 @@ class GraphBuilder(OperatorMethods):
     def layer_norm_last(
         self,
         x: Operand,
-        weight: Array,
-        bias: Array,
+        weight: Operand,
+        bias: Operand,
         *,
         epsilon: float = 1e-5,
         name: str | None = None,
     ) -> Value:
         """Layer norm over the last axes, those of `weight`."""
+        weight = self._weight(weight)
+        bias = self._weight(bias)
+        shape = self.shape_of(weight)
         record = P.LayerNorm(
-            affine=True, eps=epsilon, normalized_dim=weight.ndim, normalized_size=weight.size
+            affine=True, eps=epsilon, normalized_dim=len(shape), normalized_size=math.prod(shape)
         )
         return self.apply("LayerNorm", [x, weight, bias], (record,), name=name)[0]
 
@@ -290,8 +314,8 @@ class GraphBuilder(OperatorMethods):
         name: str | None = None,
     ) -> Value:
         """Pooling over windows; the stride is the window unless given."""
-        (kh, kw), (ph, pw) = pair(kernel), pair(padding)
-        sh, sw = (kh, kw) if stride is None else pair(stride)
+        (kh, kw), (ph, pw) = pair(kernel, "kernel"), pair(padding, "padding")
+        sh, sw = (kh, kw) if stride is None else pair(stride, "stride")
         return self.pooling(
             x,
             mode=enum_value(P.PoolingV0Mode, mode),
@@ -331,7 +355,7 @@ class GraphBuilder(OperatorMethods):
     def global_avg_pool2d(self, x: Operand, *, name: str | None = None) -> Value:
         """Mean over height and width: (n, c, 1, 1)."""
         value = self._value(x)
-        return self.avg_pool2d(value, self.shape_of(value)[2:], name=name)
+        return self.avg_pool2d(value, self._image(value)[2:], name=name)
 
     def mean(self, x: Operand, axis: int, *, name: str | None = None) -> Value:
         """Mean over one axis, kept with size 1."""
@@ -342,14 +366,14 @@ class GraphBuilder(OperatorMethods):
     def reshape_to(self, x: Operand, shape: Sequence[int], *, name: str | None = None) -> Value:
         """Reshape; one dimension may be -1 and is computed."""
         value = self._value(x)
-        dims = [int(n) for n in shape]
+        dims = list(wholes(shape, "dimensions"))
         if -1 in dims:
             rest = math.prod(n for n in dims if n != -1)
             size = math.prod(self.shape_of(value))
             if rest == 0 or size % rest or dims.count(-1) > 1:
                 raise ShapeError(f"{size} elements do not make the shape {tuple(shape)}")
             dims[dims.index(-1)] = size // rest
-        return self.reshape(value, self.const(np.array(dims, np.int32), dtype=INT32), name=name)
+        return self.reshape(value, self.const(np.array(dims), dtype=INT32), name=name)
 
     def flatten(self, x: Operand, *, name: str | None = None) -> Value:
         """(n, ...) -> (n, the rest)."""
@@ -358,17 +382,18 @@ class GraphBuilder(OperatorMethods):
 
     def transpose(self, x: Operand, order: Sequence[int], *, name: str | None = None) -> Value:
         """Reorder the axes (Dimshuffle)."""
-        pattern = tuple(int(i) for i in order)
+        pattern = wholes(order, "axes")
         return self.dimshuffle(x, pattern=pattern, ndim=len(pattern), name=name)
 
     def cat(self, values: Sequence[Operand], axis: int = 1, *, name: str | None = None) -> Value:
         """Join along an axis (Concat)."""
+        need_list(values, "values to join")
         return self.concat(*values, axis=axis, name=name)
 
     def split_sizes(self, x: Operand, sizes: Sequence[int], axis: int = 1) -> tuple[Value, ...]:
         """Cut along an axis into parts of these sizes."""
         record = P.Axis(axis=axis)
-        return self.apply("Split", [x, *(int(n) for n in sizes)], (record,))
+        return self.apply("Split", [x, *wholes(sizes, "sizes")], (record,))
 
     def slice_axis(
         self,
@@ -395,8 +420,9 @@ class GraphBuilder(OperatorMethods):
     def upsample2d(self, x: Operand, factor: int, *, name: str | None = None) -> Value:
         """Resize (n, c, h, w) by a whole factor, linear interpolation."""
         value = self._value(x)
-        h, w = self.shape_of(value)[2:]
-        size = self.const(np.array([h * factor, w * factor], np.int32))
+        _, _, h, w = self._image(value)
+        f = whole(factor, "the factor", least=1)
+        size = self.const(np.array([h * f, w * f], np.int32))
         return self.resize(
             value,
             size,
@@ -408,8 +434,8 @@ class GraphBuilder(OperatorMethods):
     def pixel_shuffle(self, x: Operand, factor: int, *, name: str | None = None) -> Value:
         """(n, c * f * f, h, w) -> (n, c, h * f, w * f)."""
         value = self._value(x)
-        n, c, h, w = self.shape_of(value)
-        f = factor
+        n, c, h, w = self._image(value)
+        f = whole(factor, "the factor", least=1)
         if c % (f * f):
             raise ShapeError(f"{c} channels are no multiple of {f} * {f}")
         split = self.reshape_to(value, (n, c // (f * f), f, f, h, w))

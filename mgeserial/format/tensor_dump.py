@@ -91,7 +91,7 @@ def read_tensor_dump(path: str | os.PathLike[str]) -> TensorDump:
     try:
         return decode(source.data)
     except (FormatError, UnsupportedError) as error:
-        raise error.located(path=path) from error.__cause__
+        raise error.located(path=source.path) from error.__cause__
 
 
 def load_tensor_binary(source: str | os.PathLike[str] | IO[bytes]) -> tuple[Array, str]:
@@ -120,7 +120,7 @@ def write_tensor_dump(
     Raises:
         InputError: The file cannot be written.
         UnsupportedError: The type or the number of dimensions has no place in the format.
-        ValueError: The array's dtype or a value does not fit the type.
+        InputError: The array's dtype or a value does not fit the type.
     """
     write_atomic(path, encode(name, array, kind))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mgeserial.dtypes import Array, DType, unpack
+from mgeserial.dtypes import Array, DType, check_fits, unpack
 from mgeserial.errors import InputError, MgeError
 
 __all__ = ["Tensor"]
@@ -78,10 +78,16 @@ class Tensor:
         """Make a tensor that owns a copy of `array` (storage dtype of `dtype`; 0-d becomes (1,)).
 
         Raises:
-            InputError: The array's dtype is not the storage of `dtype`, or over 7 dimensions.
+            InputError: The array's dtype is not the storage of `dtype`, a value does not fit a type
+                of fewer bits, or over 7 dimensions.
         """
-        if array.dtype != dtype.storage:
-            raise InputError(f"{dtype.name} is held as {dtype.storage}, got {array.dtype}")
+        if not isinstance(array, np.ndarray) or not isinstance(dtype, DType):
+            raise InputError(
+                f"a tensor is made of a numpy array and a DType, got {type(array).__name__} and "
+                f"{type(dtype).__name__}",
+                hint="such as Tensor.of(numpy.zeros(3, 'float32'), mgeserial.dtypes.FLOAT32)",
+            )
+        check_fits(array, dtype)
         if array.ndim > 7:
             raise InputError(f"a tensor has at most 7 dimensions, got {array.ndim}")
         own = np.array(array, copy=True, order="C", ndmin=1)

@@ -12,6 +12,7 @@ import numpy as np
 
 from mgeserial._record import Params
 from mgeserial.dtypes import Array, DType
+from mgeserial.errors import ShapeError
 
 __all__ = [
     "ABSENT",
@@ -34,6 +35,7 @@ ShapeLike = tuple[int | None, ...] | None
 # runs a graph skips operators that read it and gives them absent outputs, unless the record has
 # the tag "reads-absent".
 ABSENT: Array = np.empty(0, dtype=np.uint8)
+_HINT = "give the inputs that it is computed from their shapes"
 
 
 def static(shape: ShapeLike) -> bool:
@@ -55,17 +57,17 @@ class TensorType:
 
     @property
     def dims(self) -> Shape:
-        """The shape of a static type (ValueError otherwise)."""
+        """The shape of a static type (ShapeError otherwise)."""
         shape = self.shape
         if shape is None or not static(shape):
-            raise ValueError(f"shape {self} is not fully known")
+            raise ShapeError(f"the shape of {self} is not fully known", hint=_HINT)
         return tuple(n for n in shape if n is not None)
 
     @property
     def rank(self) -> int:
-        """Number of dimensions (ValueError when unknown)."""
+        """Number of dimensions (ShapeError when unknown)."""
         if self.shape is None:
-            raise ValueError("rank is not known")
+            raise ShapeError(f"the number of dimensions of {self} is not known", hint=_HINT)
         return len(self.shape)
 
     @property

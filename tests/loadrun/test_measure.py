@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from loadrun.measure import Phase, Sample, Warmup, measure
+from mgeserial.errors import InputError
 
 
 class Clock:
@@ -91,5 +92,5 @@ def test_warmup_refuses_what_could_mean_both(text):
 
 
 def test_negative_counts_are_refused():
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(InputError, match="from 0, got -1"):
         measure(lambda: None, iters=-1)

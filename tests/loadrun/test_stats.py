@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadrun.stats import Stats, percentile
+from mgeserial.errors import InputError
 
 SAMPLES = st.lists(st.integers(0, 10**15), min_size=1, max_size=50)
 
@@ -68,7 +69,7 @@ def test_percentiles_lie_between_minimum_and_maximum(values):
 
 
 def test_percentile_outside_0_to_100_is_refused():
-    with pytest.raises(ValueError, match="0 to 100"):
+    with pytest.raises(InputError, match="0 to 100"):
         percentile([1, 2], 101)
 
 
