@@ -297,6 +297,8 @@ class _Derived:
     positions: dict[Node, int] = field(default_factory=dict)
     inference: Inference | None = None
     inferred_at: int = -1
+    # Shapes of the inputs other than the stated ones, found by `mgeserial.passes.sizes`.
+    other_sizes: tuple[tuple[tuple[int, ...], ...], ...] | None = None
 
 
 class Graph:

@@ -123,7 +123,9 @@ def _image_rules() -> Iterator[Rule]:
         ("image-then-type", op("TypeCvt", where=to_s8)(_as_nchw4(moved))) for moved in _minus_128()
     ]
     for name, pattern in patterns:
-        yield Rule(name=name, pattern=pattern, check=_check_image, rewrite=_relayout)
+        # The padding is a constant that fixes batch and image; that there are 3 channels, or fewer,
+        # is what the rule is about.
+        yield Rule(name=name, pattern=pattern, check=_check_image, rewrite=_relayout, any_size=True)
 
 
 _SHAPES: dict[str, Callable[[Pattern], Pattern]] = {

@@ -164,6 +164,7 @@ class Rebuild(GraphBuilder):
         needed = reachable([*self._graph.outputs, *keep])
         needed |= {n for n in self._graph.nodes if n.op.name == _INPUT}
         new, self.final = copy_graph(self._graph, only=needed)
+        new._derived.other_sizes = self.source._derived.other_sizes
         return new
 
     def survives(self, value: Value) -> bool:

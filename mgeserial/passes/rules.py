@@ -20,7 +20,8 @@ Example::
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +32,7 @@ from mgeserial.ir.types import Shape, TensorType
 from mgeserial.passes.base import Fact, Log
 from mgeserial.passes.evaluate import Constants
 from mgeserial.passes.rebuild import Rebuild
+from mgeserial.passes.sizes import types_at_other_sizes
 
 __all__ = ["Match", "Pattern", "Rule", "RulePass", "Scope", "anything", "const", "op", "uses"]
 
@@ -44,8 +46,25 @@ class Scope:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.constants = Constants(graph)
-        self._types = graph.inference.types
+        self._types: Mapping[Value, TensorType] = graph.inference.types
         self._outputs = set(graph.outputs)
+        self._others: tuple[Scope, ...] | None = None
+
+    @property
+    def at_other_sizes(self) -> tuple[Scope, ...]:
+        """The same graph with inputs of other sizes than the stated ones, where it takes them.
+
+        What follows from sizes must follow from these as well: users feed other batches and
+        images than the file states.
+        """
+        if self._others is None:
+            others = []
+            for types in types_at_other_sizes(self.graph):
+                other = copy(self)
+                other._types, other._others = types, ()
+                others.append(other)
+            self._others = tuple(others)
+        return self._others
 
     def type(self, value: Value) -> TensorType:
         """Inferred type of a value."""
@@ -236,6 +255,8 @@ class Rule:
         rewrite: Builds the new value of the root's only output (or those of all its outputs, None
             for those that nobody uses) from new values, `build[match["x"]]`.
         detail: What to say of a rewrite in the report.
+        any_size: Whether pattern and check ask for no sizes that depend on those of the inputs;
+            if they do, they must hold with other sizes too, which takes a further inference.
     """
 
     name: str
@@ -243,6 +264,7 @@ class Rule:
     rewrite: Callable[[Match, Rebuild], Value | Sequence[Value | None]]
     check: Callable[[Match], str | None] = _no_objection
     detail: Callable[[Match], str] | None = None
+    any_size: bool = False
 
     def find(self, node: Node, scope: Scope) -> tuple[Match | None, str | None]:
         """The first match at a node whose check holds, else the reason of the first that has one.
@@ -253,11 +275,25 @@ class Rule:
             return None, None
         reason: str | None = None
         for match in self.pattern.match(node.outputs[0], Match(scope, node)):
-            problem = _shared(match) or self.check(match)
+            problem = _shared(match) or self.check(match) or self._elsewhere(match)
             if problem is None:
                 return match, None
             reason = reason or problem
         return None, reason
+
+    def _elsewhere(self, match: Match) -> str | None:
+        """Why the rule would not apply to the same operators with inputs of other sizes."""
+        if self.any_size:
+            return None
+        for scope in match.scope.at_other_sizes:
+            same = (
+                m
+                for m in self.pattern.match(match.root.outputs[0], Match(scope, match.root))
+                if m.named == match.named
+            )
+            if all(self.check(m) is not None for m in same):
+                return "it would not hold with inputs of another size"
+        return None
 
 
 def _shared(match: Match) -> str | None:

@@ -329,9 +329,23 @@ class ShuffleChains:
             pattern = _composed(part, len(given))
             for plan in _plans(given, axes) if pattern is None else _plain(pattern, len(given)):
                 saved = freed - plan.cost
-                if saved > 0 and allowed(plan) and (best is None or saved > best[0]):
+                if saved <= 0 or not allowed(plan) or (best is not None and saved <= best[0]):
+                    continue
+                if pattern is not None or _elsewhere(part, plan, scope):
                     best = (saved, source, plan, length)
         return best[1:] if best is not None else None
+
+
+def _elsewhere(part: Sequence[Node], plan: _Plan, scope: Scope) -> bool:
+    """Whether the plan does what the chain does with inputs of other sizes too."""
+    for other in scope.at_other_sizes:
+        axes = _path(part, other)
+        if axes is None:
+            return False
+        given = other.type(part[0].inputs[0]).dims
+        if all(plan.text != p.text for p in _plans(given, axes)):
+            return False
+    return True
 
 
 def _is_layout_change(part: Sequence[Node], scope: Scope) -> bool:

@@ -118,6 +118,7 @@ def test_dead_operators_go_and_inputs_stay():
 # -- operators without effect ----------------------------------------------------------------------
 
 
+NEW = P.AxisDesc(method=P.AxisDescMethod.ADD_1, axis=1)
 GOLDEN = {
     "1 identity": (lambda b: b.relu(b.identity(b.input("x", X))), "v0 = RELU(x)"),
     "1 marker": (lambda b: b.relu(b.mark_no_broadcast_elemwise(b.input("x", X))), "v0 = RELU(x)"),
@@ -131,15 +132,19 @@ GOLDEN = {
         "v0 = TypeCvt(x)",
     ),
     "5 same shape": (lambda b: b.relu(b.reshape_to(b.input("x", X), X)), "v0 = RELU(x)"),
-    "5 broadcast to the same": (
-        lambda b: b.relu(b.broadcast(b.input("x", X), list(X))),
-        "v0 = RELU(x)",
-    ),
     "6 one input": (lambda b: b.relu(b.cat([b.input("x", X)])), "v0 = RELU(x)"),
     "6 one part": (lambda b: b.relu(b.split_sizes(b.input("x", X), [4])[0]), "v0 = RELU(x)"),
     "6 an axis of length 1": (
+        lambda b: b.relu(b.mean(b.axis_add_remove(b.input("x", (2, 3)), desc=(NEW,)), 1)),
+        "v0 = AxisAddRemove(x)\nv1 = RELU(v0)",
+    ),
+    "left: an axis that the input may have longer": (
         lambda b: b.relu(b.mean(b.input("x", (2, 1, 3)), 1)),
-        "v0 = RELU(x)",
+        "v0 = Reduce(x)\nv1 = RELU(v0)",
+    ),
+    "left: a shape that a longer input would be given too": (
+        lambda b: b.relu(b.reshape(b.input("x", (2, 6)), np.array([-1, 6], np.int32), axis=0)),
+        "v0 = Reshape(x, (2,))\nv1 = RELU(v0)",
     ),
     "7 zero": (lambda b: b.relu(b.add(0.0, b.sub(b.input("x", X), 0.0))), "v0 = RELU(x)"),
     "7 one": (lambda b: b.relu(b.mul(1.0, b.div(b.input("x", X), 1.0))), "v0 = RELU(x)"),
@@ -159,6 +164,10 @@ GOLDEN = {
     "left: zeros that broadcast": (
         lambda b: b.relu(b.add(b.input("x", (1, 4, 1, 1)), np.zeros(X, np.float32))),
         "v0 = ADD(x, (2, 4, 6, 6))\nv1 = RELU(v0)",
+    ),
+    "left: a shape that a smaller batch is broadcast to": (
+        lambda b: b.relu(b.broadcast(b.input("x", X), list(X))),
+        "v0 = Broadcast(x, (4,))\nv1 = RELU(v0)",
     ),
     "left: integers become floats": (
         lambda b: b.relu(b.add(b.input("x", X, "int32"), 0.0)),
