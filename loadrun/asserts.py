@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mgeserial.dtypes import Array
+from mgeserial.ops.control import assert_errors
 
 __all__ = ["AssertFailure", "check"]
 
@@ -56,9 +57,8 @@ class AssertFailure:
 def check(output: str, expect: Array, got: Array, maxerr: float) -> AssertFailure | None:
     """Compare an output with what is expected of it; None when it is close enough.
 
-    err = |e - g| / max(1, min(|e|, |g|)) for each element, computed in float64; an error above
-    `maxerr` fails, and so does NaN (which two equal infinities give as well, as in the original).
-    Shapes broadcast as elementwise operators do. Two empty arrays are equal.
+    The error of each element is that of `assert_errors`; one above `maxerr` fails, and so does NaN
+    (which two equal infinities give as well, as in the original). Two empty arrays are equal.
 
     Args:
         output: Name of the output, for the failure.
@@ -74,9 +74,7 @@ def check(output: str, expect: Array, got: Array, maxerr: float) -> AssertFailur
         return AssertFailure(output, (), nan, nan, float("inf"), maxerr, note=note)
     if wanted.size == 0:
         return None
-    with np.errstate(all="ignore"):
-        scale = np.maximum(1.0, np.minimum(np.abs(wanted), np.abs(found)))
-        error = np.abs(wanted - found) / scale
+    error = assert_errors(wanted, found)
     bad = ~(error <= maxerr)
     mismatches = int(np.count_nonzero(bad))
     if not mismatches:

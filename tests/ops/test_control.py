@@ -14,7 +14,7 @@ from mgeserial.errors import ExecutionError, ShapeError
 from mgeserial.ir.tensor import Tensor
 from mgeserial.ir.types import Call
 from mgeserial.ops import registry
-from mgeserial.ops.control import assert_error
+from mgeserial.ops.control import assert_errors
 from mgeserial.ops.numerics import bfloat16_to_float32
 
 MERGE = P.CondExecMergeMode
@@ -61,23 +61,19 @@ def test_an_input_of_length_zero_shape_has_any_shape() -> None:
     assert list(op.shapes(call)) == [None]
 
 
-def test_assert_equal_returns_the_expected_value_and_keeps_the_error() -> None:
+def test_assert_equal_returns_the_expected_value() -> None:
     expect, get = f32(1, 20), f32(1.5, 22)
-    call = make_call("AssertEqual", expect, get, param=P.AssertEqual())
-    assert call.op.reference is not None
-    assert call.op.reference(call, expect, get) is expect
-    assert call.state["error"] == pytest.approx(0.5)
-    err = f32(0.25)
-    call = make_call("AssertEqual", expect, get, err, param=P.AssertEqual())
-    call.op.reference(call, expect, get, err)  # type: ignore[misc]
-    assert call.state["error"] == 0.25
+    for err in ((), (f32(0.25),)):
+        call = make_call("AssertEqual", expect, get, *err, param=P.AssertEqual())
+        assert call.op.reference is not None
+        assert call.op.reference(call, expect, get, *err) is expect
 
 
 def test_the_error_is_relative_above_one_and_nan_stays() -> None:
-    assert assert_error(f32(0.5), f32(0.25)) == 0.25
-    assert assert_error(f32(-10), f32(-8)) == 0.25
-    assert np.isnan(assert_error(f32(1, np.nan), f32(1, 2)))
-    assert assert_error(f32(), f32()) == 0
+    found = assert_errors(f32(0.5, -10, np.nan, np.inf), f32(0.25, -8, 2, np.inf))
+    np.testing.assert_array_equal(found, [0.25, 0.25, np.nan, np.nan])
+    assert found.dtype == np.float64
+    assert assert_errors(f32(), f32()).shape == (0,)
 
 
 def test_assert_equal_needs_equal_shapes() -> None:
