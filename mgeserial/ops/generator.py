@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Generator", "jump"]
+__all__ = ["Generator", "jump", "steps"]
 
 _MASK = (1 << 64) - 1
 _LANES = 2048
@@ -65,11 +65,20 @@ def _apply(columns: tuple[U64, U64], low: U64, high: U64) -> tuple[U64, U64]:
 def jump(exponent: int) -> tuple[U64, U64]:
     """The matrix of 2**exponent steps."""
     if exponent == 0:
-        units = np.uint64(1) << np.arange(64, dtype=np.uint64)
-        zeros = np.zeros(64, dtype=np.uint64)
-        return _step(np.concatenate([units, zeros]), np.concatenate([zeros, units]))
+        return _step(*steps(0))
     half = jump(exponent - 1)
     return _apply(half, *half)
+
+
+def steps(count: int) -> tuple[U64, U64]:
+    """The matrix of any number of steps, as the images of the 128 unit states."""
+    units = np.uint64(1) << np.arange(64, dtype=np.uint64)
+    zeros = np.zeros(64, dtype=np.uint64)
+    low, high = np.concatenate([units, zeros]), np.concatenate([zeros, units])
+    for exponent in range(count.bit_length()):
+        if count >> exponent & 1:
+            low, high = _apply(jump(exponent), low, high)
+    return low, high
 
 
 class Generator:

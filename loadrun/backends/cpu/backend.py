@@ -20,6 +20,7 @@ from loadrun.backends.cpu import jit, lower, probe, runtime, tuning
 from loadrun.backends.cpu.cache import Cache, CacheError, default_folder
 from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.llvm import CodegenError
+from loadrun.backends.cpu.plan import HostStep, Plan
 from loadrun.backends.cpu.program import Program
 from loadrun.backends.cpu.target import detect
 from loadrun.backends.reference import ReferenceProgram, missing_reference, refuse_missing
@@ -54,6 +55,7 @@ class CpuProgram:
             plan = planned.plan
             self._program = Program(plan, target, cache, contents=contents, compiler=compiler)
         notes += planned.notes
+        _begin_anew(plan)
         if options.core_ids and (reason := probe.pin(self._program, options.core_ids)):
             notes.append(reason)
         self._labels, self._nodes = lowered.labels, graph.nodes
@@ -134,6 +136,14 @@ class CpuProgram:
         self._program.close()
         if self._tail is not None:
             self._tail.close()
+
+
+def _begin_anew(plan: Plan) -> None:
+    """Forget what Python steps remember of the runs that candidates were measured with."""
+    for step in plan.steps:
+        reset = getattr(step.run, "reset", None) if isinstance(step, HostStep) else None
+        if reset is not None:
+            reset()
 
 
 def _compiled(

@@ -369,9 +369,14 @@ class Lowering:
             self._names[value] = name
 
     def round_half(self, value: Value) -> None:
-        """Round what a rule made for a float16 value to what the type can hold."""
+        """Round what a rule made for a float16 value to what the type can hold.
+
+        A value that nobody reads need not have been made: then there is nothing to round.
+        """
         packed = self._packed.get(value)
-        given = packed[0] if packed else self._codes[value]
+        given = packed[0] if packed else self._codes.get(value)
+        if given is None:
+            return
         out = self.temp(self.shapes[given])
         is_short = self.inference.types[value].dtype.kind is DTypeEnum.BFloat16
         expr = chain(("bfloat" if is_short else "half",))
@@ -509,14 +514,27 @@ def _apply_half(
     return reason
 
 
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """A node's reference code as a function of arrays; what it remembers begins anew by `reset`."""
+
+    node: Node
+    call: Call
+
+    def reset(self) -> None:
+        """Forget what runs have left."""
+        self.call.state.clear()
+
+    def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
+        """Results of a run."""
+        return run_node(self.node, self.call, arrays)
+
+
 def _on_host(low: Lowering, node: Node, call: Call) -> None:
     """Run a node by its reference code."""
-    call.state.clear()
+    run = _Reference(node, call)
+    run.reset()
     reads = tuple(low.name(v) for v in node.inputs)
-
-    def run(arrays: Sequence[Array]) -> Sequence[Array]:
-        return run_node(node, call, arrays)
-
     writes = tuple(low.out(v) for v in node.outputs)
     low.add(nd.Host(low.label(node), reads, writes, run))
 

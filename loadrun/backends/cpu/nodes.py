@@ -122,7 +122,10 @@ class Reshape(Node):
 
 @dataclass(frozen=True, slots=True)
 class Host(Node):
-    """A Python function of contiguous arrays."""
+    """A Python function of contiguous arrays.
+
+    One that remembers something from run to run has a method `reset`.
+    """
 
     run: Callable[[Sequence[Array]], Sequence[Array]] = field(repr=False)
 

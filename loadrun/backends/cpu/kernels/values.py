@@ -93,6 +93,10 @@ class Num:
         """Divided by 2**count, rounded down."""
         return self.nest.binary("ashr", self, count)
 
+    def shifted_down(self, count: int) -> Num:
+        """Bits moved down, with zeros coming in."""
+        return self.nest.binary("lshr", self, count)
+
     def __invert__(self) -> Num:
         """The opposite of a condition."""
         return self.nest.binary("xor", self, Num(self.nest, 1, "i1"))

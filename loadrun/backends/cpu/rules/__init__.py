@@ -55,6 +55,15 @@ _LATER: dict[str, tuple[str, ...]] = {
         "Convolution3DBackwardFilter",
     ),
     "batchconv": ("BatchConvBiasForward",),
+    "random": (
+        "UniformRNG",
+        "GaussianRNG",
+        "ExponentialRNG",
+        "PermutationRNG",
+        "ShuffleRNG",
+        "Dropout",
+        "DropoutBackward",
+    ),
     "inverse": ("MatrixInverse", "Cross"),
     "deform": (
         "DeformableConvForward",
