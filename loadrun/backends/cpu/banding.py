@@ -21,20 +21,19 @@ def _weight_bytes(node: nd.Node) -> int:
 
 
 def find_bands(
-    network: nd.Network, target: Target, suits: Callable[[nd.Node], bool], *, threads: int = 1
+    network: nd.Network, target: Target, suits: Callable[[nd.Node], bool]
 ) -> list[tuple[int, int]]:
     """Ranges [first, last) of nodes, each of at least two.
 
     A node joins the range before it when
     1. it and its predecessor are of a kind that `suits`;
     2. it reads what a node of the range makes, and no node of the range is left unread;
-    3. the tensor that it reads exceeds 0.6 of the second-level cache, or half of it where threads
-       would exchange it;
+    3. the tensor that it reads exceeds 0.45 of the second-level cache;
     4. nothing beyond the range reads what is read in it, which would have to be written all the
        same (ResNet-50's last 1x1 of a block and the first of the next: 6 to 20 % slower in bands);
     5. the weights of the range stay below 0.4 of that cache.
     """
-    budget, large = 0.4 * target.l2, (0.5 if threads > 1 else 0.6) * target.l2
+    budget, large = 0.4 * target.l2, 0.45 * target.l2
     last_read = {name: k for k, node in enumerate(network.nodes) for name in node.inputs}
     last_read |= dict.fromkeys(network.outputs, len(network.nodes))
     found: list[tuple[int, int]] = []

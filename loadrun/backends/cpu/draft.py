@@ -17,7 +17,7 @@ from loadrun.backends.cpu.cache import digest
 from loadrun.backends.cpu.candidates import layer_key
 from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.kernels import copy, relayout
-from loadrun.backends.cpu.layout import Halo, Image, blocked, plain, planar
+from loadrun.backends.cpu.layout import Halo, Image, blocked, plain, planar, ring
 from loadrun.backends.cpu.plan import (
     Arg,
     Array,
@@ -93,6 +93,7 @@ class Draft:
     `contents` gives the keys of constants; `ahead` gets the code of steps; `by_rows`: the node
     being emitted is part of a band. `banded` are names of nodes in bands, for which the cost model
     chooses.
+    `rings` are tensors of bands that are kept as rings: the rows and the number of rings.
     `joins` are tensors whose `parts` lie in them: by name the join and the part's first block.
     """
 
@@ -111,6 +112,7 @@ class Draft:
     joins: set[str] = field(default_factory=set)
     names: dict[str, int] = field(default_factory=dict)
     banded: set[str] = field(default_factory=set)
+    rings: dict[str, tuple[int, int]] = field(default_factory=dict)
     by_rows: bool = False
     made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
@@ -121,6 +123,18 @@ class Draft:
             self.made[key] = make(*args, **options)
         found: _T = self.made[key]
         return found
+
+    def fork(self) -> Draft:
+        """A draft that goes on from here by itself, to see what steps there will be."""
+        return replace(
+            self,
+            ahead=None,
+            buffers=dict(self.buffers),
+            consts=dict(self.consts),
+            steps=[],
+            forms=dict(self.forms),
+            names=dict(self.names),
+        )
 
     def way(self, node: nd.Node) -> Way:
         """What was chosen for a node."""
@@ -159,8 +173,11 @@ class Draft:
             return self._add_part(tensor, name)
         halo = self.halos.get(tensor, Halo())
         image = blocked(n, c, h, w, self.target.lanes, halo)
+        rows, copies = self.rings.get(tensor, (0, 1))
+        image = ring(image, rows) if rows else image
         place = Place.HALO if halo else Place.ARENA
-        return self.add_buffer(Buffer(name, image.nbytes, place, (n, c, h, w), "float32", image))
+        size = copies * image.nbytes
+        return self.add_buffer(Buffer(name, size, place, (n, c, h, w), "float32", image))
 
     def _add_part(self, tensor: str, name: str) -> str:
         """The blocked form of a tensor in the blocks of the join that it belongs to."""

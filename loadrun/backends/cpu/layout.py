@@ -10,11 +10,14 @@ NCHW, with or without padding ("planar"). Around the pixels there may be a halo:
 belongs to the tensor, is zero from the start and is never written, so that convolutions
 need no border code. Lanes beyond `c` in the last block hold unspecified values: no kernel may
 let one reach a real result.
+
+A "ring" holds one image's last rows only: row y lies where row y % `ring` does, and behind the
+rows of each block, where the halo asks for rows above or below the image, one more of zeros.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ITEM = 4  # bytes of a float32
 
@@ -61,6 +64,7 @@ class Image:
     image: int
     origin: int
     item: int = ITEM
+    ring: int = 0
 
     @property
     def pixel(self) -> int:
@@ -74,8 +78,8 @@ class Image:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole tensor with its halo."""
-        return self.n * self.image
+        """Bytes in memory, halo included."""
+        return self.blocks * self.block if self.ring else self.n * self.image
 
     @property
     def dense_rows(self) -> bool:
@@ -96,7 +100,7 @@ class Image:
         """Short text with every number that code can depend on."""
         return (
             f"{self.n}_{self.c}_{self.h}_{self.w}_l{self.lanes}_"
-            f"{self.row}_{self.block}_{self.image}_{self.origin}_{self.item}"
+            f"{self.row}_{self.block}_{self.image}_{self.origin}_{self.item}_{self.ring}"
         )
 
 
@@ -107,13 +111,24 @@ def blocked(
     halo = halo or Halo()
     pixel = item * lanes
     row = (w + halo.left + halo.right) * pixel
-    block = (h + halo.top + halo.bottom) * row
-    if block % 4096 == 0 and block:
-        # Blocks 4096 bytes apart would share one set of the first-level cache.
-        block += 5 * pixel
+    block = _apart((h + halo.top + halo.bottom) * row, pixel)
     image = -(-c // lanes) * block
     origin = halo.top * row + halo.left * pixel
     return Image(n, c, h, w, lanes, halo, row, block, image, origin, item)
+
+
+def _apart(block: int, pixel: int) -> int:
+    """Blocks 4096 bytes apart would share one set of the first-level cache."""
+    return block + 5 * pixel if block % 4096 == 0 else block
+
+
+def ring(whole: Image, rows: int) -> Image:
+    """The blocked layout of `whole` with `rows` rows in memory, for all images in turn."""
+    halo = whole.halo
+    zeros = 1 if halo.top or halo.bottom else 0
+    block = _apart((rows + zeros) * whole.row, whole.pixel)
+    origin = halo.left * whole.pixel
+    return replace(whole, block=block, image=0, origin=origin, ring=rows)
 
 
 def plain(n: int, c: int, h: int, w: int) -> Image:

@@ -55,6 +55,8 @@ class Buffer:
     def __str__(self) -> str:
         """One line."""
         how = f"lanes {self.image.lanes} halo {self.image.halo}" if self.image else "contiguous"
+        if self.image and self.image.ring:
+            how += f" ring of {self.image.ring} rows"
         return (
             f"{self.name}: {self.dtype}{list(self.shape)} {self.place.value} {self.nbytes} B {how}"
         )
@@ -94,8 +96,9 @@ class Rows:
     """How a step's units relate to rows of its output, for running in bands.
 
     Unit u covers output rows [u*rows_per_unit, (u+1)*rows_per_unit) of its image, if
-    `units_per_row` is 1, else `units_per_row` units make a row. An output row y needs input rows
-    [y*stride - pad, y*stride - pad + window) of every input in `windowed`, and row y of others.
+    `units_per_row` is 1, else `units_per_row` units make a row. An output row y needs rows
+    [y*stride - pad, y*stride - pad + window) of the first input, and row y of others. `wraps`: the
+    first input is a ring, and the kernel finds its rows there.
     """
 
     rows: int
@@ -104,6 +107,7 @@ class Rows:
     window: int = 1
     stride: int = 1
     pad: int = 0
+    wraps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from loadrun.backends.cpu import banding, fusion, joining, steps_array, steps_conv, views
+from loadrun.backends.cpu import (
+    banding,
+    fusion,
+    joining,
+    rings,
+    schedule,
+    steps_array,
+    steps_conv,
+    views,
+)
 from loadrun.backends.cpu import nodes as nd
 from loadrun.backends.cpu.cache import Cache
 from loadrun.backends.cpu.candidates import Layer, chain_key, layer_key, ways_of
@@ -135,7 +144,7 @@ def _ranges(draft: Draft) -> list[tuple[int, int]]:
     if not draft.options.bands:
         return []
     suits = functools.partial(_bandable, draft)
-    return banding.find_bands(draft.network, draft.target, suits, threads=draft.threads)
+    return banding.find_bands(draft.network, draft.target, suits)
 
 
 def _chosen_ranges(draft: Draft) -> list[tuple[int, int]]:
@@ -149,6 +158,42 @@ def _chosen_ranges(draft: Draft) -> list[tuple[int, int]]:
     return ranges
 
 
+def _rings(draft: Draft, nodes: Sequence[nd.Node]) -> dict[str, tuple[int, int]]:
+    """Tensors of a band to keep as rings: the rows and the number of rings of each."""
+    wanted = rings.candidates(draft.network, nodes) - draft.parts.keys() - draft.joins
+    if not wanted:
+        return {}
+    trial = draft.fork()
+    start = _emit_first(trial, nodes[0])
+    for node in nodes[1:]:
+        _EMIT[type(node)](trial, node)
+    group = [s for s in trial.steps[start:] if isinstance(s, Step) and s.rows is not None]
+    if len(group) != len(trial.steps) - start:
+        return {}
+    chunks = schedule.bands(group, trial.buffers, draft.threads, schedule.band_bytes(draft.target))
+    kept = rings.heights(group, chunks)
+    copies = len(chunks) if draft.threads > 1 else 1
+    found = {name: kept.get(trial.forms.get((name, "blocked"), ""), 0) for name in wanted}
+    height = {name: draft.network.shapes[name][2] for name in wanted}
+    return {name: (rows, copies) for name, rows in found.items() if 0 < rows < height[name]}
+
+
+def _emit_first(draft: Draft, node: nd.Node) -> int:
+    """Emit the first node of a band; returns the step that the band starts with.
+
+    That is the node's own, or the copy of its input into the layout that it alone reads.
+    """
+    before = len(draft.steps)
+    _EMIT[type(node)](draft, node)
+    own, copies = len(draft.steps) - 1, draft.steps[before:-1]
+    read = [n for other in draft.network.nodes for n in other.inputs]
+    if len(copies) == 1 and read.count(node.inputs[0]) == 1:
+        copy, step = copies[0], draft.steps[own]
+        if isinstance(copy, Step) and copy.rows and copy.writes == step.reads[:1]:
+            return before
+    return own
+
+
 def _emit_nodes(draft: Draft, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Emit all nodes in order; returns the ranges of steps that run in bands."""
     net = draft.network
@@ -158,9 +203,11 @@ def _emit_nodes(draft: Draft, ranges: list[tuple[int, int]]) -> list[tuple[int, 
     begin = 0
     for k, node in enumerate(net.nodes):
         draft.by_rows = k in inside
-        _EMIT[type(node)](draft, node)
         if k in starts:
-            begin = len(draft.steps) - 1
+            draft.rings |= _rings(draft, net.nodes[k : inside[k]])
+            begin = _emit_first(draft, node)
+        else:
+            _EMIT[type(node)](draft, node)
         if k in inside and k + 1 == inside[k]:
             group = draft.steps[begin:]
             if all(isinstance(s, Step) and s.rows is not None for s in group):

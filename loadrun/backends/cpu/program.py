@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from loadrun.arena import ArenaPlan, Lifetime, plan_arena
-from loadrun.backends.cpu import jit, schedule
+from loadrun.backends.cpu import jit, rings, schedule
 from loadrun.backends.cpu.cache import Cache, digest
 from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.memory import Block
@@ -23,7 +23,6 @@ from loadrun.backends.cpu.target import Target
 _LOG = logging.getLogger(__name__)
 _ALIGN = 64
 _LEAST_KEPT = 1 << 20  # smaller constants are packed in less time than files take
-_BAND = 0.85  # of a core's second-level cache, for what a band of rows touches
 _GUARD = 256  # kernels may prefetch, never read, past the end
 
 
@@ -40,6 +39,14 @@ class BuildStats:
     weights_cached: bool
     arena_bytes: int
     const_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """Chunks of ranges of the steps that it is named after."""
+
+    name: str
+    chunks: list[list[tuple[Step, schedule.Range]]]
 
 
 @dataclass(slots=True)
@@ -119,7 +126,6 @@ class Program:
     ) -> None:
         begin = time.perf_counter()
         self.plan = plan
-        self._l2 = target.l2
         self._bases: dict[str, int] = {}
         self._views: dict[str, Array] = {}
         arena: ArenaPlan = plan_arena(lifetimes(plan), guard=_GUARD)
@@ -135,10 +141,12 @@ class Program:
                 compiler.add(step.kernel.modules())
         compiler.also(packing)
         self._image, compiled = compiler.finish()
-        self._make_args()
-        self._phases: list[tuple[str, list[list[Call]]]] = []
         self._segments: list[_Segment] = []
-        self._make_phases()
+        phases = self._cut_phases(target)
+        self._make_args(phases)
+        self._phases = [
+            (p.name, [[self._call(*c) for c in chunk] for chunk in p.chunks]) for p in phases
+        ]
         scratch = max([s.kernel.scratch for s in plan.steps if isinstance(s, Step)] + [0])
         self._team = Team(
             [chunks for _, chunks in self._phases],
@@ -191,18 +199,20 @@ class Program:
 
         return [functools.partial(pack, name) for name in consts]
 
-    def _make_args(self) -> None:
-        """One table of pointers per step; callers' buffers are patched before each run.
+    def _make_args(self, phases: Sequence[_Phase]) -> None:
+        """Tables of pointers, one for a step and the moves of its pointers in rings.
 
-        The word before a step's pointers points to its kernel's own table, which kernels of one
-        name share.
+        Callers' buffers are patched before each run. The word before a step's pointers points to
+        its kernel's own table, which kernels of one name share.
         """
-        steps = [s for s in self.plan.steps if isinstance(s, Step)]
-        kernels = {s.kernel.name: s.kernel for s in steps}
-        total = sum(1 + len(s.args) for s in steps) + sum(len(k.words) for k in kernels.values())
+        calls = [call for phase in phases for chunk in phase.chunks for call in chunk]
+        uses = {(step.name, r.moves): step for step, r in calls}
+        kernels = {s.kernel.name: s.kernel for s in uses.values()}
+        total = sum(1 + len(s.args) for s in uses.values())
+        total += sum(len(k.words) for k in kernels.values())
         self._tables = Block(8 * total + 8)
         self._words = self._tables.array(0, 8 * total).view(np.int64)
-        self._table_of: dict[str, int] = {}
+        self._table_of: dict[tuple[str, tuple[tuple[str, int], ...]], int] = {}
         ends = (*self.plan.inputs, *self.plan.outputs)
         self._patches = {n: _Patch() for n in ends}
         known = self.plan.buffers
@@ -215,29 +225,32 @@ class Program:
             for word in kernel.words:
                 self._words[at] = address(word) if isinstance(word, str) else word
                 at += 1
-        for step in steps:
+        for (name, moves), step in uses.items():
             self._words[at] = shared[step.kernel.name]
             at += 1
-            self._table_of[step.name] = self._tables.address + 8 * at
+            self._table_of[name, moves] = self._tables.address + 8 * at
+            move = dict(moves)
             for arg in step.args:
                 root = self.plan.buffers[arg.buffer].alias or arg.buffer
+                offset = arg.offset + move.get(arg.buffer, 0)
                 if root in self._patches:
                     self._patches[root].words.append(at)
-                    self._patches[root].offsets.append(arg.offset)
+                    self._patches[root].offsets.append(offset)
                 else:
-                    self._words[at] = self._bases[root] + arg.offset
+                    self._words[at] = self._bases[root] + offset
                 at += 1
 
-    def _make_phases(self) -> None:
+    def _cut_phases(self, target: Target) -> list[_Phase]:
         """Phases of the native steps, cut where a Python step comes between."""
         plan, steps = self.plan, self.plan.steps
         band_at = dict(plan.bands)
+        phases: list[_Phase] = []
         start = index = 0
         while index < len(steps):
             step = steps[index]
             if isinstance(step, HostStep):
-                self._segments.append(_Segment(start, len(self._phases), step))
-                start = len(self._phases)
+                self._segments.append(_Segment(start, len(phases), step))
+                start = len(phases)
                 index += 1
                 continue
             stop = band_at.get(index, index + 1)
@@ -248,17 +261,19 @@ class Program:
                     for k, e in enumerate(step.kernel.entries)
                 ]
             else:
-                touched = int(_BAND * self._l2)
-                ranges = [schedule.bands(group, plan.buffers, plan.threads, band_bytes=touched)]
+                size = schedule.band_bytes(target)
+                found = schedule.bands(group, plan.buffers, plan.threads, size)
+                ranges = [rings.cut(group, plan.buffers, found, plan.threads)]
             for chunks in ranges:
-                calls = [[self._call(group[r.step], r) for r in chunk] for chunk in chunks]
-                self._phases.append(("+".join(s.name for s in group), calls))
+                calls = [[(group[r.step], r) for r in chunk] for chunk in chunks]
+                phases.append(_Phase("+".join(s.name for s in group), calls))
             index = stop
-        self._segments.append(_Segment(start, len(self._phases)))
+        self._segments.append(_Segment(start, len(phases)))
+        return phases
 
     def _call(self, step: Step, r: schedule.Range) -> Call:
         address = self._image.address(step.kernel.entries[r.entry].symbol)
-        return Call(address, self._table_of[step.name], r.begin, r.end)
+        return Call(address, self._table_of[step.name, r.moves], r.begin, r.end)
 
     # -- running
     def run(self, feeds: Sequence[Array] | Mapping[str, Array]) -> list[Array]:

@@ -7,18 +7,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from loadrun.backends.cpu.plan import Buffer, Entry, Rows, Step
+from loadrun.backends.cpu.target import Target
 
 _CHUNKS_PER_THREAD = 4
+_BAND = 0.85  # of the second-level cache
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Units [begin, end) of one entry of one step of a group."""
+    """Units [begin, end) of one entry of one step of a group.
+
+    Attributes:
+        step, entry: Numbers.
+        begin, end: Units.
+        low, high: In bands, the rows of the step's output.
+        moves: Bytes to add to the pointers into some buffers (see rings.py).
+    """
 
     step: int
     entry: int
     begin: int
     end: int
+    low: int = 0
+    high: int = 0
+    moves: tuple[tuple[str, int], ...] = ()
 
 
 def split(units: int, threads: int) -> list[tuple[int, int]]:
@@ -45,18 +57,23 @@ def ranges(entry: Entry, number: int, threads: int) -> list[Range]:
     return [Range(0, number, entry.first + a, entry.first + b) for a, b in parts]
 
 
-def _rows(step: Step) -> Rows:
+def rows_of(step: Step) -> Rows:
+    """How a step of a band works by rows."""
     if step.rows is None:
         raise ValueError(f"{step.name}: cannot run in bands")
     return step.rows
+
+
+def band_bytes(target: Target) -> int:
+    """Bytes that a band of rows may touch: what a core's second-level cache can hold."""
+    return int(_BAND * target.l2)
 
 
 def bands(
     group: Sequence[Step],
     buffers: Mapping[str, Buffer],
     threads: int,
-    *,
-    band_bytes: int = 600_000,
+    size: int,
 ) -> list[list[Range]]:
     """Chunks that run a group of steps band by band of the last step's rows.
 
@@ -69,16 +86,16 @@ def bands(
         group: Steps with `rows`, each reading outputs of earlier ones or older buffers.
         buffers: For sizes.
         threads: Threads that share the chunks.
-        band_bytes: Data that a band may touch.
+        size: Bytes that a band may touch.
     """
     last = len(group) - 1
-    height = _rows(group[last]).rows
+    height = rows_of(group[last]).rows
     images = buffers[group[last].writes[0]].shape[0]
     maker = {name: k for k, step in enumerate(group) for name in step.writes}
     touched = {n for s in group for n in (*s.reads[:2], *s.writes)}
-    per_row = sum(buffers[n].nbytes / images for n in touched if n in buffers) / height
-    unit = max(_rows(s).rows_per_unit for s in group)
-    size = max(int(band_bytes / per_row) // unit * unit, unit)
+    per_row = sum(_image_bytes(buffers[n]) for n in touched if n in buffers) / height
+    unit = max(rows_of(s).rows_per_unit for s in group)
+    tall = max(int(size / per_row) // unit * unit, unit)
     parts = 1
     if threads > 1:
         # Twice the threads evens out their speeds, but small shares repeat many edge rows.
@@ -92,8 +109,8 @@ def bands(
             chunk: list[Range] = []
             reached = _needs(group, maker, low, first=True)
             # Bands of nearly one size: none is left with a single row.
-            bands = -(-(high - low) // size)
-            even = -(-(high - low) // (bands * unit)) * unit if bands else size
+            bands = -(-(high - low) // tall)
+            even = -(-(high - low) // (bands * unit)) * unit if bands else tall
             for top in range(low, high, even):
                 ends = _needs(group, maker, min(top + even, high), first=False)
                 for k, step in enumerate(group):
@@ -106,11 +123,19 @@ def bands(
 
 
 def _range(k: int, step: Step, image: int, low: int, high: int) -> Range:
-    r = _rows(step)
+    r = rows_of(step)
     begin = low // r.rows_per_unit * r.units_per_row
     end = -(-high // r.rows_per_unit) * r.units_per_row
     base = image * -(-r.rows // r.rows_per_unit) * r.units_per_row
-    return Range(k, 0, base + begin, base + end)
+    return Range(k, 0, base + begin, base + end, low, high)
+
+
+def _image_bytes(buffer: Buffer) -> float:
+    """Bytes of one image, whether or not all of it is in memory at a time."""
+    image = buffer.image
+    if image is None:
+        return buffer.nbytes / buffer.shape[0]
+    return image.blocks * image.row * image.h
 
 
 def _needs(group: Sequence[Step], maker: Mapping[str, int], row: int, *, first: bool) -> list[int]:
@@ -118,7 +143,7 @@ def _needs(group: Sequence[Step], maker: Mapping[str, int], row: int, *, first: 
     out: list[int | None] = [None] * len(group)
     out[-1] = row
     for j in range(len(group) - 1, -1, -1):
-        r, mine = _rows(group[j]), out[j]
+        r, mine = rows_of(group[j]), out[j]
         assert mine is not None, "a step of a band feeds nothing in it"
         grain = r.rows_per_unit
         mine = mine // grain * grain if first else min(-(-mine // grain) * grain, r.rows)
@@ -133,7 +158,7 @@ def _needs(group: Sequence[Step], maker: Mapping[str, int], row: int, *, first: 
                 want = max(mine * r.stride - r.pad, 0)
             else:
                 want = (mine - 1) * r.stride - r.pad + r.window
-            want = min(max(want, 0), _rows(group[k]).rows)
+            want = min(max(want, 0), rows_of(group[k]).rows)
             have = out[k]
             if have is None:
                 out[k] = want

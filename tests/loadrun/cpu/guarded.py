@@ -56,9 +56,10 @@ class Framed:
 
 
 def pixels(image: Image) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which bytes of an image tensor belong to pixels; the others are halo."""
+    """Which bytes of an image tensor (of one ring) belong to pixels; the others are halo."""
     mask = np.zeros(image.nbytes, np.bool_)
-    n, b, y, x = np.ix_(*map(np.arange, (image.n, image.blocks, image.h, image.w)))
+    images, rows = (1, image.ring) if image.ring else (image.n, image.h)
+    n, b, y, x = np.ix_(*map(np.arange, (images, image.blocks, rows, image.w)))
     at = image.origin + n * image.image + b * image.block + y * image.row + x * image.pixel
     for byte in range(image.pixel):
         mask[(at + byte).reshape(-1)] = True
@@ -84,7 +85,8 @@ class Guarded(Program):
             self._free[at : at + buffer.nbytes] = False
             if buffer.place is Place.HALO:
                 assert buffer.image is not None
-                self._halos.append((buffer.name, at, pixels(buffer.image)))
+                rings = buffer.nbytes // buffer.image.nbytes
+                self._halos.append((buffer.name, at, np.tile(pixels(buffer.image), rings)))
         self._framed: dict[str, Framed] = {}
         kernels = [s.kernel.scratch for s in plan.steps if isinstance(s, Step)]
         self._scratch_used = max([*kernels, 0])

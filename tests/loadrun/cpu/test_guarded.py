@@ -114,6 +114,70 @@ def test_transposed_convolutions(net: nd.Network, setting: tuple[str, int, bool,
 
 
 @st.composite
+def banded(draw: st.DrawFn) -> nd.Network:
+    """What runs in bands: expansions, depthwise convolutions, pooling, operands, other readers."""
+    shape = (draw(st.integers(1, 3)), draw(CHANNELS), draw(st.integers(8, 40)), draw(SIDES) + 4)
+    b = Builder(shape)
+    x = start = "x"
+    for _ in range(draw(st.integers(2, 6))):
+        kind = draw(st.sampled_from(["expand", "depthwise", "depthwise", "pool", "conv3", "skip"]))
+        c, h, w = b.shapes[x][1:]
+        if kind == "depthwise" and c > 1 and min(h, w) > 4:
+            k, s, d = draw(st.sampled_from([(3, 1, 1), (3, 2, 1), (5, 1, 1), (3, 1, 2), (1, 1, 1)]))
+            pad = draw(st.integers(0, (k - 1) * d // 2))
+            x = b.act(b.conv(x, c, k, s, pad, groups=c, d=d), "relu")
+        elif kind == "pool" and min(h, w) > 3:
+            k = draw(st.integers(2, 3))
+            x = b.pool(
+                x, draw(st.sampled_from(["max", "mean"])), k, draw(st.integers(1, 2)), k // 2
+            )
+        elif kind == "conv3":
+            x = b.conv(x, draw(CHANNELS), 3, draw(st.integers(1, 2)), 1)
+        elif kind == "skip" and b.shapes[start][2:] == (h, w):
+            x = b.plus(b.conv(x, b.shapes[start][1], 1), start)
+        else:
+            x = b.act(b.conv(x, draw(CHANNELS), 1, draw(st.sampled_from([1, 1, 2]))), "relu")
+        start = x if draw(st.booleans()) else start
+    return b.network(b.plus(x, x) if draw(st.booleans()) else x)
+
+
+@DRAWN
+@given(banded(), SETTING, st.sampled_from([3000, 8000, 20000]))
+def test_bands(net: nd.Network, setting: tuple[str, int, bool, bool], cache: int) -> None:
+    """A second-level cache so small that bands are a few rows, and rings start over often."""
+    level, threads, _, _ = setting
+    target = replace(detect(level), l2=cache)
+    plan = make_plan(net, target, threads=threads, options=Options(winograd=False))
+    guarded = Guarded(plan, target)
+    try:
+        compare(guarded, net, least=0.5)
+    finally:
+        guarded.close()
+
+
+def test_rings_start_over_in_every_kind_of_reader() -> None:
+    """Depthwise, pooling, 1x1 with stride, an operand: each reads a ring that it laps twice."""
+    b = Builder((2, 8, 40, 12))
+    x = b.act(b.conv("x", 24, 1))
+    x = b.act(b.conv(x, 24, 3, 1, 1, groups=24))
+    y = b.conv(x, 24, 1)
+    y = b.plus(b.conv(b.pool(y, "max", 3, 1, 1), 24, 1), y)
+    net = b.network(b.conv(b.conv(y, 24, 1, 2), 8, 3, 1, 1))
+    for threads in (1, 2, 3):
+        target = replace(detect(), l2=30000)
+        plan = make_plan(net, target, threads=threads, options=Options(winograd=False))
+        rings = {n: i.ring for n, v in plan.buffers.items() if (i := v.image) and i.ring}
+        assert {n for s in plan.steps for n in s.reads if n in rings} == rings.keys()
+        assert len(rings) >= 5
+        assert max(rings.values()) <= 12
+        guarded = Guarded(plan, target)
+        try:
+            compare(guarded, net, least=0.5)
+        finally:
+            guarded.close()
+
+
+@st.composite
 def chains(draw: st.DrawFn) -> nd.Network:
     """Several image operators in a row: layouts, halos and bands meet."""
     b = Builder((draw(st.integers(1, 2)), draw(CHANNELS), draw(SIDES) + 6, draw(SIDES) + 6))

@@ -2,14 +2,17 @@
 
 Argument table: 0 input, 1 weights, 2 bias, 3 output, 4 operand. Units are output rows of an image
 with all channel blocks inside, or for small maps channel blocks of an image or of some of its rows.
+An input that is a ring (layout.py) is read by rows: each window has a pointer for every row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from loadrun.backends.cpu.emit import Func, Int
-from loadrun.backends.cpu.kernels import common
+from loadrun.backends.cpu.kernels import common, rounds
 from loadrun.backends.cpu.kernels.common import Epilogue, pieces
 from loadrun.backends.cpu.kernels.conv import ConvSpec
 from loadrun.backends.cpu.layout import Image
@@ -17,7 +20,7 @@ from loadrun.backends.cpu.plan import Array, Kernel, Rows
 from loadrun.backends.cpu.target import Target
 
 _SMALL, _TINY = 28 * 28, 10 * 10  # most pixels, for blocks one by one; for all rows on a thread
-_UNROLL = 24  # taps that one tile function may hold; larger filters loop over their rows
+UNROLL = 24  # taps that one tile function may hold; larger filters loop over their rows
 
 
 class DepthwiseConv:
@@ -38,6 +41,8 @@ class DepthwiseConv:
         """Generate the code; `x` and `y` are blocked, `x` with the convolution's halo."""
         if not spec.depthwise or not x.halo.covers(spec.halo(x.h, x.w)):
             raise ValueError("depthwise needs one channel per group and a sufficient halo")
+        if x.ring and not (by_rows and spec.kh * spec.kw <= UNROLL):
+            raise ValueError("depthwise reads a ring by rows, and with small filters only")
         self.spec, self.x, self.y, self.res = spec, x, y, res
         self.epilogue, self.target = epilogue, target
         # The accumulators, and on small register files some room for weights and inputs.
@@ -48,49 +53,60 @@ class DepthwiseConv:
         self.rows: Rows | None = None
         if not by_blocks:
             window = (spec.kh - 1) * spec.dh + 1
-            self.rows = Rows(y.h, 1, 1, window, spec.sh, spec.ph)
+            self.rows = Rows(y.h, 1, 1, window, spec.sh, spec.ph, wraps=x.ring > 0)
         # Threads that each keep to some rows read what they have written in the step before.
         shares = min(threads, y.h) if y.n == 1 and y.h * y.w > _TINY else 1
         height = -(-y.h // shares)
         shares = -(-y.h // height)
         units = y.n * (x.blocks * shares if by_blocks else y.h)
         p = [f.load_ptr("%args", k) for k in range(5)]
-        with f.loop("%begin", "%end") as unit:
-            if by_blocks:
+        if by_blocks:
+            with f.loop("%begin", "%end") as unit:
                 strip, block = f.div(unit.i, x.blocks), f.mod(unit.i, x.blocks)
                 image, share = f.div(strip, shares), f.mod(strip, shares)
                 top = f.mul(share, height)
                 with f.loop(top, f.min(f.add(top, height), y.h)) as r:
                     self._row(f, p, tiles, image, block, r.i)
-            else:
-                image, row = f.div(unit.i, y.h), f.mod(unit.i, y.h)
-                with f.loop(0, x.blocks) as b:
-                    self._row(f, p, tiles, image, b.i, row)
+        else:
+            # A block's rows follow each other, as windows of neighbouring rows overlap.
+            after = f.add(f.div(f.sub("%end", 1), y.h), 1)
+            with f.loop(f.div("%begin", y.h), after) as im:
+                base = f.mul(im.i, y.h)
+                top = f.max(f.sub("%begin", base), 0)
+                bottom = f.min(f.sub("%end", base), y.h)
+                first = f.max(f.sub(f.mul(top, spec.sh), spec.ph), 0)
+                round_ = rounds.round_of(f, x, first)
+                with f.loop(0, x.blocks) as b, f.loop(top, bottom) as r:
+                    self._row(f, p, tiles, im.i, b.i, r.i, round_)
         name = f"depthwise_f32_{spec.name()}{epilogue.tag()}"
         self.kernel: Kernel = common.finish(name, [*tiles.values(), f], [(f, units)])
 
     def _tile(self, width: int) -> Func:
-        names = ("in", "w", "bias", "out", "res")
-        f = common.inner(f"tile{width}", [("ptr", n) for n in names], self.target)
         s, x, vb = self.spec, self.x, self.target.vector_bytes
+        inputs = [f"in{k}" for k in range(s.kh if x.ring else 1)]
+        names = (*inputs, "w", "bias", "out", "res")
+        f = common.inner(f"tile{width}", [("ptr", n) for n in names], self.target)
         start = f.load("%bias")
 
-        def taps(acc: list[str], source: str, weights: str, rows: int) -> list[str]:
-            for ky in range(rows):
+        def taps(acc: list[str], rows: Sequence[tuple[str, int]], weights: str) -> list[str]:
+            for ky, (source, row) in enumerate(rows):
                 for kx in range(s.kw):
                     w = f.load(weights, (ky * s.kw + kx) * vb)
                     for p in range(width):
-                        at = ky * s.dh * x.row + (p * s.sw + kx * s.dw) * x.pixel
+                        at = row + (p * s.sw + kx * s.dw) * x.pixel
                         acc[p] = f.fma(f.load(source, at), w, acc[p])
             return acc
 
-        if s.kh * s.kw <= _UNROLL:
-            acc = taps([start] * width, "%in", "%w", s.kh)
+        if x.ring:
+            acc = taps([start] * width, [(f"%{name}", 0) for name in inputs], "%w")
+        elif s.kh * s.kw <= UNROLL:
+            rows = [("%in0", ky * s.dh * x.row) for ky in range(s.kh)]
+            acc = taps([start] * width, rows, "%w")
         else:
             with f.loop(0, s.kh, 1, [(f.vt, start)] * width) as ky:
-                source = f.gep("%in", f.mul(ky.i, s.dh * x.row))
+                source = f.gep("%in0", f.mul(ky.i, s.dh * x.row))
                 weights = f.gep("%w", f.mul(ky.i, s.kw * vb))
-                ky.next = taps(list(ky.v), source, weights, 1)
+                ky.next = taps(list(ky.v), [(source, 0)], weights)
             acc = ky.out
         for p in range(width):
             other = ""
@@ -100,13 +116,32 @@ class DepthwiseConv:
             f.store(common.apply(f, acc[p], self.epilogue, other), "%out", p * self.y.pixel)
         return f
 
+    def _sources(self, f: Func, base: str, row: Int, round_: Int) -> list[str]:
+        """Where the input of an output row starts, or of each of its window's rows in a ring."""
+        s, x = self.spec, self.x
+        first = f.mul(row, s.sh)
+        if not x.ring:
+            return [f.gep(base, f.sub(f.mul(first, x.row), s.ph * x.row))]
+        out = []
+        for ky in range(s.kh):
+            at = rounds.row_or_zeros(f, x, f.add(first, ky * s.dh - s.ph), round_)
+            out.append(f.gep(base, at))
+        return out
+
     def _row(
-        self, f: Func, p: list[str], tiles: dict[int, Func], image: Int, block: Int, row: Int
+        self,
+        f: Func,
+        p: list[str],
+        tiles: dict[int, Func],
+        image: Int,
+        block: Int,
+        row: Int,
+        round_: Int = 0,
     ) -> None:
         s, x, y, res, vb = self.spec, self.x, self.y, self.res, self.target.vector_bytes
-        start = x.origin - s.ph * x.row - s.pw * x.pixel
-        source = f.gep(p[0], f.add(f.add(f.mul(image, x.image), f.mul(block, x.block)), start))
-        source = f.gep(source, f.mul(row, s.sh * x.row))
+        start = x.origin - s.pw * x.pixel
+        base = f.gep(p[0], f.add(f.add(f.mul(image, x.image), f.mul(block, x.block)), start))
+        sources = self._sources(f, base, row, round_)
         out = f.gep(p[3], f.add(f.add(f.mul(image, y.image), f.mul(block, y.block)), y.origin))
         out = f.gep(out, f.mul(row, y.row))
         operand = p[4]
@@ -124,7 +159,7 @@ class DepthwiseConv:
                 f.call(
                     tiles[width].name,
                     [
-                        ("ptr", f.gep(source, f.mul(at, s.sw * x.pixel))),
+                        *(("ptr", f.gep(v, f.mul(at, s.sw * x.pixel))) for v in sources),
                         ("ptr", weights),
                         ("ptr", bias),
                         ("ptr", f.gep(out, f.mul(at, y.pixel))),

@@ -1,6 +1,7 @@
 """Pooling on blocked tensors: windows are cut at the image's border, no halo is needed.
 
-Argument table: 0 input, 1 output. Units are (image, output row) with all channel blocks, or
+Argument table: 0 input, which may be a ring for ranges of rows of one image, 1 output. Units are
+(image, output row) with all channel blocks, or
 (image, channel block) for the global kind.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loadrun.backends.cpu.emit import Func, Int
-from loadrun.backends.cpu.kernels import common
+from loadrun.backends.cpu.kernels import common, rounds
 from loadrun.backends.cpu.layout import Image
 from loadrun.backends.cpu.plan import Kernel, Rows
 from loadrun.backends.cpu.target import Target
@@ -53,6 +54,8 @@ class Pool:
         self.spec, self.x, self.y, self.target = spec, x, y, target
         f = common.entry("", target)
         p = [f.load_ptr("%args", k) for k in range(2)]
+        before = f.sub(f.mul(f.mod("%begin", y.h), spec.sh), spec.ph)
+        self._round = rounds.round_of(f, x, f.max(before, 0))
         with f.loop("%begin", "%end") as unit:
             image, row = f.div(unit.i, y.h), f.mod(unit.i, y.h)
             low = f.sub(f.mul(row, spec.sh), spec.ph)
@@ -68,7 +71,7 @@ class Pool:
                     low,
                     high,
                 )
-        self.rows = Rows(y.h, 1, 1, spec.kh, spec.sh, spec.ph)
+        self.rows = Rows(y.h, 1, 1, spec.kh, spec.sh, spec.ph, wraps=x.ring > 0)
         self.kernel: Kernel = common.finish(f"pool_f32_{spec.name()}", [f], [(f, y.n * y.h)])
 
     def _row(self, f: Func, source: str, out: str, low: Int, high: Int) -> None:
@@ -103,7 +106,7 @@ class Pool:
         largest = s.mode == "max"
         start = f.const(float("-inf") if largest else 0.0)
         with f.loop(low, high, 1, [(f.vt, start)] * count) as row:
-            base = f.gep(source, f.mul(row.i, x.row))
+            base = f.gep(source, rounds.row_offset(f, x, row.i, self._round))
             acc = list(row.v)
             for k in range(count):
                 for c in range(left[k], right[k]):
