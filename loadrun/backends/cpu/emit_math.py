@@ -112,7 +112,13 @@ def reciprocal(f: Func, x: str) -> str:
 
 
 def expm1(f: Func, x: str) -> str:
-    """e**x - 1 without cancellation, for x below 88."""
+    """e**x - 1 without cancellation."""
+    # From 40 on the 1 is below half a unit in the last place.
+    return f.select(f.fcmp("ogt", x, f.const(40.0)), exp(f, x), _expm1_small(f, x))
+
+
+def _expm1_small(f: Func, x: str) -> str:
+    """e**x - 1 for x below 88; beyond it stays at its value there."""
     n, r = _reduced(f, _clamped(f, x, -30.0, 88.0))
     tail = polynomial(f, r, [1 / math.factorial(k + 2) for k in range(7)])
     small = f.fma(f.fmul(r, r), tail, r)
@@ -122,22 +128,22 @@ def expm1(f: Func, x: str) -> str:
 
 def tanh(f: Func, x: str) -> str:
     """Hyperbolic tangent."""
-    e = expm1(f, f.fmul(_clamped(f, x, -12.0, 12.0), f.const(2.0)))
+    e = _expm1_small(f, f.fmul(_clamped(f, x, -12.0, 12.0), f.const(2.0)))
     return f.fdiv(e, f.fadd(e, f.const(2.0)))
 
 
 def sigmoid(f: Func, x: str) -> str:
-    """1 / (1 + e**-x); beyond 87 on either side it stays at its value there (e**-87 or 1)."""
+    """1 / (1 + e**-x); 0 where that is no normal number, so that x times it vanishes there."""
     if not _has_512(f):
-        limited = _clamped(f, f.op(f"fneg {f.vt} {x}"), -87.0, 87.0)
-        return reciprocal(f, f.fadd(f.const(1.0), exp(f, limited)))
+        return reciprocal(f, f.fadd(f.const(1.0), exp(f, f.op(f"fneg {f.vt} {x}"))))
     # The exponential of -x in x itself: x = -(n ln 2 + r) costs no negation, and one clamp does.
     limited = _clamped(f, x, -87.0, 87.0)
     magic = f.const(12582912.0)
     n = f.fsub(f.fma(limited, f.const(-1 / math.log(2)), magic), magic)
     r = f.fma(n, f.const(_LOG2_LOW), f.fma(n, f.const(_LOG2_HIGH), limited))
     series = [c * (-1) ** k for k, c in enumerate(_exp_series())]
-    return reciprocal(f, f.fadd(f.const(1.0), _scaled(f, polynomial(f, r, series), n)))
+    value = reciprocal(f, f.fadd(f.const(1.0), _scaled(f, polynomial(f, r, series), n)))
+    return f.select(f.fcmp("olt", x, f.const(-87.0)), f.const(0.0), value)
 
 
 @functools.cache
@@ -205,8 +211,7 @@ def hswish(f: Func, x: str) -> str:
 
 def hsigmoid(f: Func, x: str) -> str:
     """clip((x + 3) / 6, 0, 1)."""
-    v = f.fdiv(f.fadd(x, f.const(3.0)), f.const(6.0))
-    return f.fmin(f.fmax(v, f.const(0.0)), f.const(1.0))
+    return _clamped(f, f.fdiv(f.fadd(x, f.const(3.0)), f.const(6.0)), 0.0, 1.0)
 
 
 def gelu(f: Func, x: str) -> str:

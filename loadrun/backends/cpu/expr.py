@@ -199,8 +199,10 @@ def _fast_tanh(f: Func, x: str) -> str:
 
 
 def _log_sum_exp(f: Func, x: str, y: str) -> str:
-    high, low = f.fmax(x, y), f.fmin(x, y)
-    return f.fadd(high, em.softplus(f, f.fsub(low, high)))
+    # The distance is NaN if one of both is; equal infinities have none.
+    apart = f.fsub(_zero(f), f.unary("fabs", f.fsub(x, y)))
+    apart = f.select(f.fcmp("oeq", x, y), _zero(f), apart)
+    return f.fadd(f.fmax(x, y), em.softplus(f, apart))
 
 
 def _log1p(f: Func, x: str) -> str:

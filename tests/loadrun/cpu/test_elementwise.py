@@ -10,6 +10,10 @@ from test_conv import RUNNABLE, check
 from loadrun.backends.cpu.fusion import fuse
 from loadrun.backends.cpu.kernels.elementwise import collapse
 from loadrun.backends.cpu.nodes import Conv, Dense, Eltwise
+from loadrun.session import Session
+from mgeserial.author import GraphBuilder
+from mgeserial.errors import MgeError
+from mgeserial.params import ElemwiseMode
 
 SHAPES = [
     ((5000,), (1,)),
@@ -132,3 +136,27 @@ def test_nan_follows_the_rules_of_the_operators() -> None:
     np.testing.assert_array_equal(relu, [0.0, 1.0, 3.0])
     np.testing.assert_array_equal(low, [2.0, 1.0, 2.0])
     np.testing.assert_array_equal(high, [np.nan, 2.0, 3.0])
+
+
+def test_ends_of_the_numbers_are_those_of_the_reference() -> None:
+    """NaN, infinities, zeros and huge numbers through every mode of one and two operands."""
+    ends = np.array(
+        [np.nan, np.inf, -np.inf, 0, -0.0, 1, -2.5, 100, -100, 1e10, 3e38, -3e38], np.float32
+    )
+    x, y = (np.ascontiguousarray(g.ravel()) for g in np.meshgrid(ends, ends))
+    b = GraphBuilder()
+    inputs = [b.input("x", x.shape), b.input("y", y.shape)]
+    for mode in ElemwiseMode:
+        for count in (1, 2):
+            try:
+                value = b.elemwise(*inputs[:count], mode=mode)
+            except MgeError:  # another number of operands, or integers only
+                continue
+            b.output(value, f"{mode.name} {count}")
+    graph = b.graph()
+    assert len(graph.outputs) > 60
+    with Session(graph, "cpu") as session, Session(graph, "reference") as reference:
+        with np.errstate(all="ignore"):
+            got, want = session.run({"x": x, "y": y}), reference.run({"x": x, "y": y})
+        for name, expected in want.items():
+            np.testing.assert_allclose(got[name], expected, rtol=1e-5, atol=1e-30, err_msg=name)

@@ -138,3 +138,21 @@ def test_normalisations_and_sums_of_half_precision(kind: str) -> None:
     for name, expected in want.items():
         # Sums in another order may round to the neighbouring number.
         assert np.abs(got[name] - expected).max() <= step * np.abs(expected).max(), name
+
+
+def test_results_that_nobody_reads_are_left_out() -> None:
+    """Batch norm of half precision: of its results only the last is used."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 4, 3, 5), "Float16")
+    scale, bias, mean, variance = (
+        b.param(np.linspace(low, 2, 4).astype(np.float16).reshape(1, 4, 1, 1))
+        for low in (1, -1, 0, 0.5)
+    )
+    record = P.BN(param_dim=P.BNParamDim.DIM_1C11, fwd_mode=P.BNFwdMode.INFERENCE)
+    results = b.apply("BatchNorm", [x, scale, bias, mean, variance], (record,))
+    b.output(b.relu(results[-1]), "out")
+    feeds = {"x": np.random.default_rng(3).standard_normal((1, 4, 3, 5)).astype(np.float16)}
+    with Session(b.graph(), "reference") as session:
+        want = session.run(feeds)
+    with Session(b.graph(), "cpu") as session:
+        np.testing.assert_allclose(session.run(feeds)["out"], want["out"], rtol=2e-3)
