@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from loadrun.backends.cuda import emulated
+from loadrun.backends.cuda import emulated, source
 from loadrun.backends.cuda.plan import Kernel
 
 
@@ -213,7 +213,8 @@ class RawModule:
     def library(self) -> Any:
         if self._library is None:
             emulated._runtime()
-            parts = [emulated._header(), self.code]
+            assert self.code.startswith(source.prelude())
+            parts = [emulated._head(), self.code.removeprefix(source.prelude())]
             parts += [f"EMULATED_ENTRY({name})" for name in self.names]
             self._library = ctypes.CDLL(str(emulated._compile("\n".join(parts), "cupy")))
         return self._library

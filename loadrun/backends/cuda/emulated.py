@@ -33,9 +33,10 @@ from mgeserial.errors import ExecutionError
 __all__ = ["EmulatedDevice", "compiler", "folder"]
 
 _FLAGS = (
-    "-std=c++17", "-O2", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fno-strict-aliasing",
+    "-std=c++17", "-O1", "-fPIC", "-w", "-ffp-contract=off", "-fno-strict-aliasing",
     "-fwrapv", "-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fno-trapping-math",
 )  # fmt: skip
+_LIBRARY, _LIBRARIES = ("-shared", "-nostdlib"), ("-lm", "-lc", "-lgcc")
 _DEVICES = 2  # so that what chooses one of several can be tried
 _PAGE = mmap.PAGESIZE
 _ALIGN = 16
@@ -71,31 +72,59 @@ _holders: list[tempfile.TemporaryDirectory[str]] = []
 _functions: dict[str, Any] = {}
 
 
-def _header() -> str:
-    return _resource("device.h")
-
-
 def _resource(name: str) -> str:
     found = resources.files(__package__) / "emulation" / name
     return found.read_text(encoding="utf-8")
 
 
-def _compile(text: str, stem: str) -> Path:
-    """A library of a source text, kept by its digest."""
-    digest = hashlib.sha256("\0".join([text, *_FLAGS]).encode()).hexdigest()[:24]
-    target = folder() / f"{stem}-{digest}.so"
-    if target.exists():
-        return target
-    path = folder() / f"{stem}-{digest}-{os.getpid()}.cpp"
-    path.write_text(text, encoding="utf-8")
-    made = path.with_suffix(".tmp")
-    command = [compiler() or "g++", *_FLAGS, "-o", str(made), str(path)]
+def _digest(text: str) -> str:
+    return hashlib.sha256("\0".join([text, *_FLAGS]).encode()).hexdigest()[:24]
+
+
+def _call(output: Path, *words: str) -> None:
+    """Run g++; the output appears whole or not at all.
+
+    Raises:
+        ExecutionError: It refuses the source.
+    """
+    made = output.with_suffix(f".{os.getpid()}.tmp")
+    command = [compiler() or "g++", *_FLAGS, "-o", str(made), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    path.unlink()
     if done.returncode:
         raise ExecutionError(f"g++ refuses a kernel: {done.stderr[:2000]}")
-    made.replace(target)
+    made.replace(output)
+
+
+def _compile(text: str, stem: str) -> Path:
+    """A library of a source text, kept by its digest."""
+    target = folder() / f"{stem}-{_digest(text)}.so"
+    if target.exists():
+        return target
+    path = target.with_suffix(f".{os.getpid()}.cpp")
+    path.write_text(text, encoding="utf-8")
+    try:
+        _call(target, *_LIBRARY, str(path), *_LIBRARIES)
+    finally:
+        path.unlink()
     return target
+
+
+@functools.cache
+def _head() -> str:
+    """An include of what stands before all kernels.
+
+    It is compiled once: g++ takes as long to read it, with the mathematics of C++ in it, as to
+    compile a kernel. Where a compiled header does not suit g++, it reads the text beside it.
+    """
+    text = _resource("device.h") + source.prelude()
+    path = folder() / f"head-{_digest(text)}.h"
+    compiled = path.with_suffix(".h.gch")
+    if not compiled.exists():
+        written = path.with_suffix(f".{os.getpid()}.h")
+        written.write_text(text, encoding="utf-8")
+        written.replace(path)
+        _call(compiled, "-x", "c++-header", str(path))
+    return f'#include "{path}"'
 
 
 @functools.cache
@@ -203,7 +232,7 @@ class EmulatedDevice:
         with _lock:
             missing = [k for k in kernels if k.name not in _functions]
             if missing:
-                parts = [_header(), source.prelude()]
+                parts = [_head()]
                 for kernel in sorted(missing, key=lambda k: k.name):
                     parts += [kernel.source, f"EMULATED_ENTRY({kernel.name})"]
                 library = ctypes.CDLL(str(_compile("\n".join(parts), "kernels")))

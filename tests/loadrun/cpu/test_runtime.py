@@ -17,6 +17,8 @@ from loadrun.backends.cpu.target import detect
 
 UNITS, CHUNKS, PHASES = 64, 8, 10
 
+pytestmark = pytest.mark.usefixtures("llvm_itself")
+
 
 class Counting:
     """A program whose phases each add one to every element."""

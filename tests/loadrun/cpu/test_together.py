@@ -19,6 +19,8 @@ from mgeserial.ir.graph import Graph
 
 THREADS, ROUNDS = 4, 50
 
+pytestmark = pytest.mark.usefixtures("llvm_itself")
+
 
 def network(seed: int) -> tuple[Graph, tuple[int, ...]]:
     """Three convolutions, of which each seed has its own shapes and weights."""
