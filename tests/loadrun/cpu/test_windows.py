@@ -18,6 +18,15 @@ def numbers(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
+def gradients(
+    name: str, feeds: list[Array], out: tuple[int, ...], record: Any, patch: pytest.MonkeyPatch
+) -> None:
+    """Both gradients of an operator with images and filters."""
+    (x, flt), diff = feeds, numbers(*out)
+    for kind, given in (("Data", [flt, diff, x]), ("Filter", [x, diff, flt])):
+        check(graph_of(f"{name}Backward{kind}", given, record), given, patch, **CLOSE)
+
+
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("pad", [0, 2])
 def test_a_filter_for_each_pixel(pad: int, flip: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,9 +35,11 @@ def test_a_filter_for_each_pixel(pad: int, flip: bool, monkeypatch: pytest.Monke
     oh, ow = (5 + 2 * pad - 3) // 2 + 1, 6 + 2 * pad - 2 + 1
     feeds = [numbers(2, 3, 5, 6), numbers(oh, ow, 3, 3, 2, 7)]
     check(graph_of("Local", feeds, record), feeds, monkeypatch, **CLOSE)
+    gradients("Local", feeds, (2, 7, oh, ow), record, monkeypatch)
     if not flip:
         feeds = [numbers(2, 4, 5, 6), numbers(2, oh, ow, 2, 3, 2, 5)]
         check(graph_of("GroupLocal", feeds, record), feeds, monkeypatch, **CLOSE)
+        gradients("GroupLocal", feeds, (2, 10, oh, ow), record, monkeypatch)
 
 
 @pytest.mark.parametrize("dilate", [1, 2])
@@ -38,8 +49,9 @@ def test_a_filter_for_each_tile(dilate: int, monkeypatch: pytest.MonkeyPatch) ->
         dilate_w=dilate,
     )  # fmt: skip
     feeds = [numbers(2, 3, 4, 6), numbers(2, 3, 3, 3, 3, 5)]
-    check(graph_of("LocalShareForward", feeds, (record, P.ExecutionPolicy())), feeds, monkeypatch,
-          **CLOSE)  # fmt: skip
+    both = (record, P.ExecutionPolicy())
+    check(graph_of("LocalShareForward", feeds, both), feeds, monkeypatch, **CLOSE)
+    gradients("LocalShare", feeds, (2, 5, 4, 6), both, monkeypatch)
 
 
 @pytest.mark.parametrize("kind", ["int32", "uint8"])
@@ -57,6 +69,11 @@ def test_taps_of_the_same_region(groups: int, kind: str, monkeypatch: pytest.Mon
     ]
     graph = graph_of("RegionRestrictedConvolution", feeds, record)
     check(graph, feeds, monkeypatch, **CLOSE)
+    x, _, rin, rout = feeds
+    diff = numbers(2, 2 * groups, 7, 5)
+    for name, given in (("Data", [flt, diff, rin, rout, x]), ("Filter", [x, diff, rin, rout, flt])):
+        graph = graph_of(f"RegionRestrictedConvolutionBackward{name}", given, record)
+        check(graph, given, monkeypatch, **CLOSE)
 
 
 @pytest.mark.parametrize("kind", ["float32", "int32", "uint8"])

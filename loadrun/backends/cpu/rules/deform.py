@@ -19,6 +19,7 @@ from loadrun.backends.cpu.rules.product import (
     need_room,
     repeated,
     view,
+    window_gradient,
 )
 from loadrun.backends.cpu.rules.warpgrad import add_give, numbered
 from mgeserial.ir.graph import Node
@@ -117,15 +118,8 @@ def deformable_gradients(low: Lowering, node: Node, call: Call) -> None:
     """float32: by the images, the moves and the mask; what windows get, and then their pixels."""
     shape, how = _moved(low, node, call)
     g, taps = shape.conv, shape.taps
-    k, pixels = g.depth * taps, math.prod(g.out)
-    dims = (g.batch, g.groups, k, pixels)
-    need_room(*dims)
-    w = filter_of(low, node.inputs[1], g, adjoint=False)
-    turned = view(low, w, (g.groups, k, g.outputs), (g.outputs * k, 1, k))
-    left = repeated(low, turned, g.batch, g.groups * g.outputs * k)
-    given = low.temp(dims)
-    sizes = (g.batch * g.groups, k, g.outputs, pixels)
-    multiply(low, (left, low.name(node.inputs[4])), sizes, given, low.unique("windows"))
+    pixels = math.prod(g.out)
+    given = window_gradient(low, node, g, node.inputs[1], low.name(node.inputs[4]))
     src, _, moves, mask, _ = node.inputs
     groups, points, c = g.batch * shape.moving, taps * pixels, shape.channels
     places, weights = (low.temp((groups, 4, points)) for _ in range(2))

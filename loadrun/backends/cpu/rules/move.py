@@ -10,6 +10,7 @@ import functools
 import numpy as np
 
 from loadrun.backends.cpu import nodes as nd
+from loadrun.backends.cpu.draft import contiguous
 from loadrun.backends.cpu.kernels import move as kernels
 from loadrun.backends.cpu.kernels.move import Moves
 from loadrun.backends.cpu.lower import Lowering, NotApplicable, lowers
@@ -22,6 +23,7 @@ from mgeserial.ir.types import Call, Shape, TensorType
 from mgeserial.ops.create import DIAG
 from mgeserial.ops.image import IMAGES2_NEIBS, SLIDING_WINDOW_TRANSPOSE_BACKWARD
 from mgeserial.ops.layouts import TensorLayout
+from mgeserial.ops.padding import FLIP, ROTATE
 from mgeserial.ops.relayout import RELAYOUT_FORMAT, map_layouts
 
 _MOST = 1 << 24  # elements of the numbers that the reference code moves
@@ -120,3 +122,30 @@ def _same_image(
     else:
         low.same_image(node.outputs[0], x, target)
     return True
+
+
+@lowers(FLIP)
+def flip(low: Lowering, node: Node, call: Call) -> None:
+    """Any dtype: rows, columns or both from the end."""
+    _, h, w, _ = shape = low.shape(node.inputs[0])
+    steps = list(contiguous(shape))
+    first = 0
+    for axis, size, turned in ((1, h, call.param.vertical), (2, w, call.param.horizontal)):
+        if turned:
+            first += (size - 1) * steps[axis]
+            steps[axis] = -steps[axis]
+    x, y = low.name(node.inputs[0]), low.out(node.outputs[0])
+    low.add(nd.View(low.label(node), (x,), (y,), tuple(steps), first))
+
+
+@lowers(ROTATE)
+def rotate(low: Lowering, node: Node, call: Call) -> None:
+    """Any dtype: a quarter turn."""
+    _, h, w, _ = shape = low.shape(node.inputs[0])
+    image, row, pixel, channel = contiguous(shape)
+    if call.param.clockwise:
+        steps, first = (image, pixel, -row, channel), (h - 1) * row
+    else:
+        steps, first = (image, -pixel, row, channel), (w - 1) * pixel
+    x, y = low.name(node.inputs[0]), low.out(node.outputs[0])
+    low.add(nd.View(low.label(node), (x,), (y,), steps, first))

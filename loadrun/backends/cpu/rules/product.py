@@ -273,6 +273,20 @@ def filter_gradient(low: Lowering, node: Node, call: Call) -> None:
     _give_filter(low, node.outputs[0], found, g)
 
 
+def window_gradient(low: Lowering, node: Node, g: Geometry, flt: Value, diff: str) -> str:
+    """What gradients (N, G, O, pixels) give to the windows: (N, G, I * taps, pixels)."""
+    k, pixels = g.depth * math.prod(g.window.kernel), math.prod(g.out)
+    dims = (g.batch, g.groups, k, pixels)
+    need_room(*dims)
+    w = filter_of(low, flt, g, adjoint=False)
+    turned = view(low, w, (g.groups, k, g.outputs), (g.outputs * k, 1, k))
+    left = repeated(low, turned, g.batch, g.groups * g.outputs * k)
+    given = low.temp(dims)
+    sizes = (g.batch * g.groups, k, g.outputs, pixels)
+    multiply(low, (left, diff), sizes, given, low.label(node))
+    return given
+
+
 def add_filter_gradient(low: Lowering, node: Node, g: Geometry, seen: str, diff: str) -> None:
     """Let the first output be the gradient (N, G, O, pixels) times windows (N, G, k, pixels)."""
     pixels, k = math.prod(g.out), g.depth * math.prod(g.window.kernel)

@@ -22,7 +22,7 @@ from mgeserial import params as P
 from mgeserial.dtypes import DType, DTypeEnum
 from mgeserial.ir.graph import Node, Value
 from mgeserial.ir.types import Call, Shape
-from mgeserial.ops.control import CHECK_NON_FINITE
+from mgeserial.ops.control import CHECK_HAS_INF, CHECK_NON_FINITE
 from mgeserial.ops.linalg import DOT
 from mgeserial.ops.reduce import CUMSUM, REDUCE
 
@@ -161,6 +161,22 @@ def check_non_finite(low: Lowering, node: Node, call: Call) -> None:
     scale = float(np.float32(call.param.scale))
     for value, copy in zip(node.inputs, copies, strict=False):
         add_pointwise(low, node, copy, [value], lambda b, x: _scaled(b, x, scale))
+
+
+@lowers(CHECK_HAS_INF)
+def check_has_inf(low: Lowering, node: Node, call: Call) -> None:
+    """Floats: whether any element is infinite."""
+    (value,) = node.inputs
+    if not call.dtype(0).is_float:
+        raise NotApplicable("only floats are native")
+    shape = low.shape(value)
+    flags, worst = low.temp(shape), low.temp((1,))
+    low.dtypes[flags] = low.dtypes[worst] = "int32"
+    expr = program("x", "a = abs x", "bad = flag_leq inf a")
+    low.add(nd.Eltwise(low.unique("infinite"), (low.name(value),), (flags,), expr))
+    sizes = (1, math.prod(shape), 1)
+    low.add(nd.Fold(low.unique("infinite"), (flags,), (worst,), "max", sizes))
+    _any(low, node, [worst], node.outputs[0])
 
 
 def _any(low: Lowering, node: Node, flags: list[str], out: Value) -> None:

@@ -1,0 +1,63 @@
+"""Images filtered by lines of weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from loadrun.backends.cpu.kernels.interpolate import PLAIN, Planes, Result
+from loadrun.backends.cpu.lower import Lowering, NotApplicable, lowers
+from loadrun.backends.cpu.rules.image import Tables, add_resize
+from loadrun.backends.cpu.rules.index import need_positions
+from mgeserial import params as P
+from mgeserial.errors import MgeError
+from mgeserial.ir.graph import Node
+from mgeserial.ir.types import Call
+from mgeserial.ops.filters import GAUSSIAN_BLUR, KERNEL_BITS, blur_lines
+from mgeserial.ops.lines import Line
+from mgeserial.ops.sampling import bordered
+
+_MOST_TAPS = 1 << 22
+
+
+def _line(
+    weights: npt.NDArray[np.number], size: int, border: P.WarpPerspectiveV1BorderMode
+) -> Line:
+    """The pixels that a correlation reads along an axis; those outside of CONSTANT count 0."""
+    taps = len(weights)
+    if taps * size > _MOST_TAPS:
+        raise NotApplicable("tables would be too large")
+    at = np.arange(size)[:, None] + np.arange(taps) - taps // 2
+    try:
+        place = bordered(at, size, border)
+    except MgeError as error:
+        raise NotApplicable(f"border mode {border}") from error
+    weight = np.where(place >= 0, weights, 0).astype(weights.dtype)
+    return Line(np.maximum(place, 0), weight)
+
+
+@lowers(GAUSSIAN_BLUR)
+def gaussian_blur(low: Lowering, node: Node, call: Call) -> None:
+    """float32 and bytes, all borders: columns first, then rows."""
+    value, out = node.inputs[0], node.outputs[0]
+    n, h, w, c = low.shape(value)
+    need_positions((n, h, w, c))
+    is_real = call.dtype(0).is_float
+    border = call.param.border_mode
+    lines = [_line(k, size, border) for k, size in zip(blur_lines(call), (h, w), strict=True)]
+    planes = Planes(n, 1, h, 1, w, c)
+    x = low.name(value)
+    if is_real:
+        how = Tables(lines[0], lines[1], PLAIN)
+        add_resize(low, node, x, low.out(out), (planes, planes), how)
+        return
+    # Whole numbers: columns to sums of 32 bits, and then rows.
+    sums = low.temp((n, h, w, c))
+    low.dtypes[sums] = "int32"
+    still = Line(np.arange(h)[:, None], np.ones((h, 1), np.int64))
+    first = Tables(still, lines[1], Result("fixed", -(1 << 31), (1 << 31) - 1), fixed=True)
+    add_resize(low, node, x, sums, (planes, planes), first)
+    one = Line(np.zeros((1, 1), np.intp), np.ones((1, 1), np.int64))
+    result = Result("fixed", shift=2 * KERNEL_BITS)
+    second = Tables(lines[0], one, result, fixed=True, rows_only=True)
+    add_resize(low, node, sums, low.out(out), (planes, planes), second)
