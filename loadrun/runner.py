@@ -138,10 +138,17 @@ class CaseResult:
 
 @dataclass(slots=True)
 class Outcome:
-    """Results of all cases that were begun, and whether an interrupt ended the run."""
+    """Results of all cases that were begun.
+
+    Attributes:
+        results: In the order of the cases, session by session.
+        interrupted: Whether an interrupt ended the run.
+        unfinished: Whether a session is still in a run that the interrupt could not end.
+    """
 
     results: list[CaseResult] = field(default_factory=list)
     interrupted: bool = False
+    unfinished: bool = False
 
     @property
     def failed(self) -> bool:

@@ -15,8 +15,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import NoReturn
 
-__all__ = ["note_last_words", "prompt_interrupts"]
+__all__ = ["end_now", "note_last_words", "prompt_interrupts"]
 
 _PATIENCE_S = 0.7
 _last_words: list[Callable[[], str]] = []
@@ -65,6 +66,12 @@ def _watch(reader: socket.socket, handled: threading.Event, exit_code: int) -> N
                 continue
             with contextlib.suppress(OSError, ValueError):
                 print("; ".join(["interrupted", *(w() for w in _last_words)]), file=sys.stderr)
-                sys.stderr.flush()
-                sys.stdout.flush()
-            os._exit(exit_code)
+            end_now(exit_code)
+
+
+def end_now(exit_code: int) -> NoReturn:
+    """End the process without waiting for what other threads are in."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+        sys.stdout.flush()
+    os._exit(exit_code)

@@ -91,6 +91,13 @@ def execute(args: argparse.Namespace) -> int:
             _model_info(args, sessions[0])
         report, checked = _measure(args, model, sessions, request, ready, screen)
         report.load_ns = load_ns
+        if report.outcome.unfinished:
+            # Closing a session waits for the run that it is in.
+            from loadrun.cli.entry import INTERRUPTED
+            from loadrun.cli.interrupts import end_now
+
+            _publish(args, report)
+            end_now(INTERRUPTED)
         _after(args, report, sessions[0])
     _publish(args, report)
     code = _exit_code(args, report.outcome, checked)
