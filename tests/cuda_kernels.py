@@ -14,6 +14,7 @@ from corpus_cases import iter_cases
 import mgeserial
 from loadrun.backends.cuda import source
 from loadrun.backends.cuda.backend import plan_graph
+from loadrun.backends.cuda.emulated import EmulatedDevice
 from loadrun.backends.cuda.plan import Kernel, Plan
 from loadrun.backends.cuda.variants import Target
 from mgeserial.errors import MgeError
@@ -105,6 +106,18 @@ class Nvrtc:
         call.nvrtcGetProgramLog(program, log)
         call.nvrtcDestroyProgram(ctypes.byref(program))
         return log.value.decode() or f"error {result}" if result else ""
+
+
+def compile_together(plans: Iterable[Plan]) -> None:
+    """Let the emulated device compile what plans need; programs find it there.
+
+    A call of g++ for many kernels takes much less than one for each. Few enough are together that
+    their shared memory, which is filled with garbage before a launch, stays small.
+    """
+    device = EmulatedDevice()
+    for part in batches(kernels_of(plans), 24):
+        device.build(part)
+    device.close()
 
 
 def batches(kernels: dict[str, Kernel], size: int = 64) -> Iterator[list[Kernel]]:

@@ -6,10 +6,13 @@ meanwhile; only the three instructions themselves are answered by the emulated d
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+from cuda_kernels import compile_together
 from cuda_layers import SM80, TF32, Layer, Pick, agree, dtype_of, first, of_tile, plan_of, values
 
 from loadrun.backends.cuda.emit_tiles import round_to_tf32
@@ -54,6 +57,21 @@ def _algorithms(plan: Plan) -> list[str]:
     return [s.algorithm for s in plan.steps if isinstance(s, Launch)]
 
 
+def _ways(layer: Layer, pick: Callable[[Algorithm], Pick]) -> list[Plan]:
+    """The plans of a layer for all types."""
+    return [plan_of(layer.graph(d)[0], t, pick(a)) for d, t, a, _ in TYPES.values()]
+
+
+@functools.cache
+def _layer_is_compiled(name: str) -> None:
+    compile_together(_ways(LAYERS[name], lambda _: first))
+
+
+@functools.cache
+def _tile_is_compiled(layer: Layer, tile: tuple[int, int]) -> None:
+    compile_together(_ways(layer, lambda algorithm: of_tile(algorithm, *tile)))
+
+
 def _of(algorithm: Algorithm) -> Pick:
     return lambda found: next(c for c in found if c.algorithm is algorithm)
 
@@ -62,6 +80,7 @@ def _of(algorithm: Algorithm) -> Pick:
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_agree(name: str, kind: str) -> None:
     dtype, target, algorithm, rtol = TYPES[kind]
+    _layer_is_compiled(name)
     plan = agree(*LAYERS[name].graph(dtype), target, first, rtol)
     assert _algorithms(plan)[0].startswith(algorithm.value)
 
@@ -70,6 +89,7 @@ def test_layers_agree(name: str, kind: str) -> None:
 def test_every_tile_agrees(tile: tuple[int, int], kind: str) -> None:
     dtype, target, algorithm, rtol = TYPES[kind]
     layer = Layer((1, 64, 12, 13), 150, kernel=1)
+    _tile_is_compiled(layer, tile)
     plan = agree(*layer.graph(dtype), target, of_tile(algorithm, *tile), rtol)
     assert f"{tile[0]}x{tile[1]} {algorithm.value} " in str(plan)
 
@@ -152,8 +172,11 @@ def _product(
 @pytest.mark.parametrize("kind", TYPES)
 def test_products_of_matrices_agree(kind: str, turned: str) -> None:
     dtype, target, algorithm, rtol = TYPES[kind]
-    for batch, m, n, k in ((1, 40, 24, 32), (1, 17, 70, 45), (3, 24, 16, 48), (2, 9, 7, 21)):
-        plan = agree(*_product(dtype, batch, m, n, k, turned), target, first, rtol)
+    sizes = (1, 40, 24, 32), (1, 17, 70, 45), (3, 24, 16, 48), (2, 9, 7, 21)
+    cases = [_product(dtype, *size, turned) for size in sizes]
+    compile_together(plan_of(graph, target, first) for graph, _ in cases)
+    for graph, feeds in cases:
+        plan = agree(graph, feeds, target, first, rtol)
         assert _algorithms(plan) == [algorithm.value]
 
 
