@@ -54,6 +54,7 @@ class Arrow:
 LEAVES = (
     "mgeserial._version",
     "mgeserial._record",
+    "mgeserial.arguments",
     "mgeserial.errors",
     "mgeserial.dtypes",
     "mgeserial.params",

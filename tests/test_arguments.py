@@ -135,6 +135,21 @@ def test_tensors_are_made_of_arrays() -> None:
             mgeserial.Tensor.of(array, dtype)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("mistake", "text"),
+    [
+        (lambda g: g.add("Relu", []), "record is needed, got 'Relu'"),
+        (lambda g: g.set_outputs(g.outputs), "are Output objects"),
+        (lambda g: g.set_tensors(g.nodes[0], (np.ones(3),)), "are Tensor objects"),
+    ],
+)
+def test_mistakes_with_graphs(mistake: Callable[[Any], object], text: str) -> None:
+    b, x = _builder((3,))
+    b.output(b.relu(x), "y")
+    with pytest.raises(GraphError, match=text):
+        mistake(b.graph())
+
+
 def test_saving_nothing() -> None:
     with pytest.raises(InputError, match="got Model without graphs"):
         mgeserial.dumps(mgeserial.Model())

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mgeserial._record import Params
+from mgeserial.arguments import shown
 from mgeserial.dtypes import DType
 from mgeserial.errors import GraphError, MgeError, printable
 from mgeserial.ir.tensor import Tensor
@@ -423,8 +424,13 @@ class Graph:
             **attributes: What `Node` takes: params, name, output_dtype, tensors, ...
 
         Raises:
-            GraphError: An input belongs to another graph.
+            GraphError: An input belongs to another graph, or the operator is no record.
         """
+        if isinstance(op, str):
+            raise GraphError(
+                f"an operator's record is needed, got {shown(op)}",
+                hint="mgeserial.ops.registry.by_name(...); GraphBuilder.apply takes names",
+            )
         node = Node(self, op, **attributes)
         names: Sequence[str | None] = [None] * outputs if isinstance(outputs, int) else outputs
         node._outputs = tuple([Value(node, i, name) for i, name in enumerate(names)])
@@ -466,7 +472,12 @@ class Graph:
         self._revision += 1
 
     def set_outputs(self, outputs: Sequence[Output]) -> None:
-        """Replace the list of outputs."""
+        """Replace the list of outputs.
+
+        Raises:
+            GraphError: Something is no `Output`.
+        """
+        _need(outputs, Output, "outputs of a graph")
         self._outputs = list(outputs)
         self._revision += 1
 
@@ -499,13 +510,24 @@ class Graph:
         self._revision += 1
 
     def set_tensors(self, node: Node, tensors: tuple[Tensor, ...]) -> None:
-        """Replace the tensors stored with a node."""
+        """Replace the tensors stored with a node.
+
+        Raises:
+            GraphError: Something is no `Tensor`.
+        """
+        _need(tensors, Tensor, "tensors of an operator")
         node.tensors = tensors
         self._revision += 1
 
     def __repr__(self) -> str:
         names = f"inputs={list(self.input_names)}, outputs={list(self.output_names)}"
         return f"Graph({len(self._nodes)} operators, {names})"
+
+
+def _need(given: Sequence[object], kind: type, what: str) -> None:
+    wrong = [x for x in given if not isinstance(x, kind)]
+    if wrong:
+        raise GraphError(f"{what} are {kind.__name__} objects, got {shown(wrong[0])}")
 
 
 def input_name(value: Value) -> str:
