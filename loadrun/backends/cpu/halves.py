@@ -48,6 +48,7 @@ MOVES = frozenset(
 )
 OPERATORS = MOVES | {
     "BatchConvBiasForward",
+    "MaskConvolution",
     "Convolution3D",
     "Convolution3DBackwardData",
     "Convolution3DBackwardFilter",

@@ -62,7 +62,8 @@ _LATER: dict[str, tuple[str, ...]] = {
         "Convolution3DBackwardFilter",
     ),
     "batchconv": ("BatchConvBiasForward",),
-    "filters": ("GaussianBlur",),
+    "filters": ("GaussianBlur", "DctChannelSelect"),
+    "maskconv": ("MaskConvolution", "MaskPropagate"),
     "random": (
         "UniformRNG",
         "GaussianRNG",

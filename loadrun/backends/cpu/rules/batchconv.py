@@ -21,10 +21,11 @@ from loadrun.backends.cpu.rules.product import (
 from mgeserial import params as P
 from mgeserial.dtypes import DTypeEnum
 from mgeserial.errors import MgeError
-from mgeserial.ir.graph import Node
+from mgeserial.ir.graph import Node, Value
 from mgeserial.ir.types import Call
 from mgeserial.ops.conv import BATCH_CONV_BIAS_FORWARD
 from mgeserial.ops.convrules import Geometry, geometry, product_dtype, same_scale
+from mgeserial.ops.layouts import TensorLayout
 
 _IDENTITY = P.ConvBiasV0NonlineMode.IDENTITY
 _RELU = P.ConvBiasV0NonlineMode.RELU
@@ -105,24 +106,29 @@ def _fused(call: Call) -> Expr:
     return b.done(from_real(b, real, target))
 
 
+def write_image(
+    low: Lowering, value: Value, names: tuple[str, ...], expr: Expr, layout: TensorLayout
+) -> None:
+    """Let a value of a layout be a program of tensors in NCHW, the first one of its full size."""
+    if layout.name == "NCHW":
+        low.add(nd.Eltwise(low.unique("image"), names, (low.out(value),), expr))
+        return
+    y = low.temp(low.shapes[names[0]])
+    is_real = low.is_float32(value)
+    if not is_real:
+        low.dtypes[y] = low.inference.types[value].dtype.storage.name
+    low.add(nd.Eltwise(low.unique("image"), names, (y,), expr))
+    if is_real:
+        low.same_image(value, y, layout)
+    else:
+        low.same(value, low.stored_image(y, layout, low.shape(value)))
+
+
 @lowers(BATCH_CONV_BIAS_FORWARD)
 def batch_conv_bias(low: Lowering, node: Node, call: Call) -> None:
     """float32 and bytes, any layout: a product for each image; bias, addend and nonlinearity."""
     g = _geometry(low, node, call)
     expr = _fused(call)
-    out, target = node.outputs[0], call.output_types[0].dtype
     addends = [low.plain_image(v, g.dst) for v in node.inputs[2:]]
     total = _sums(low, node, call, g)
-    names = (total, *addends)
-    if g.dst.name == "NCHW":
-        low.add(nd.Eltwise(low.unique("sums"), names, (low.out(out),), expr))
-        return
-    y = low.temp(low.shapes[total])
-    is_real = low.is_float32(out)
-    if not is_real:
-        low.dtypes[y] = target.storage.name
-    low.add(nd.Eltwise(low.unique("sums"), names, (y,), expr))
-    if is_real:
-        low.same_image(out, y, g.dst)
-    else:
-        low.same(out, low.stored_image(y, g.dst, low.shape(out)))
+    write_image(low, node.outputs[0], (total, *addends), expr, g.dst)

@@ -65,9 +65,9 @@ def _eltwise(low: Lowering, expr: Expr, inputs: tuple[str, ...], out: str) -> No
     low.add(nd.Eltwise(low.unique("eltwise"), inputs, (out,), expr))
 
 
-def _convolve(low: Lowering, node: Node, call: Call) -> tuple[str, Geometry]:
-    """Add the convolution alone; returns its NCHW result, a tensor of its own."""
-    low.need_float32(*node.inputs, *node.outputs)
+def convolve(low: Lowering, node: Node, call: Call) -> tuple[str, Geometry]:
+    """Add the convolution of the first two inputs; returns its NCHW result, a tensor of its own."""
+    low.need_float32(*node.inputs[:2], *node.outputs)
     for value in (*node.inputs[:2], *node.outputs):
         low.shape(value)
     g = geometry(call.param, call.shape(0), call.shape(1))
@@ -92,7 +92,7 @@ def convolution(low: Lowering, node: Node, call: Call) -> None:
     """float32, constant filter, any stride, padding, dilation, groups and layout."""
     if len(node.inputs) != 2:
         raise NotApplicable("an unexpected number of inputs")
-    y, g = _convolve(low, node, call)
+    y, g = convolve(low, node, call)
     _publish(low, node.outputs[0], y, g.dst)
 
 
@@ -102,9 +102,10 @@ def conv_bias(low: Lowering, node: Node, call: Call) -> None:
     mode = call.param.nonlineMode
     if mode != P.ConvBiasV0NonlineMode.IDENTITY and mode not in NONLINEAR:
         raise NotApplicable(f"nonlinearity {mode}")
+    low.need_float32(*node.inputs[2:])
     for value in node.inputs[2:]:
         low.shape(value)
-    y, g = _convolve(low, node, call)
+    y, g = convolve(low, node, call)
     for value in node.inputs[2:]:
         addend = _addend(low, value, g.dst)
         total = low.temp(low.shapes[y])
