@@ -58,16 +58,18 @@ def finish(
     *,
     scratch: int = 0,
     words: Sequence[int] = (),
+    parts: Sequence[Part] = (),
 ) -> Kernel:
-    """Name the kernel after its specification and contents.
+    """Name the kernel after its specification and contents; its table starts with its parts.
 
     Kernels with equal code and words get equal names, so a program compiles and links them once.
     """
     text = emit.module(functions)
-    name = f"{spec}_{hashlib.sha256((text + repr(words)).encode()).hexdigest()[:12]}"
+    table: tuple[int | str, ...] = (*(p.symbol for p in parts), *words)
+    name = f"{spec}_{hashlib.sha256((text + repr(table)).encode()).hexdigest()[:12]}"
     text = text.replace("@" + PREFIX, f"@{name}_")
     found = tuple(Entry(f.name.replace(PREFIX, name + "_", 1), units) for f, units in entries)
-    return Kernel(name, text, found, scratch, (), tuple(words))
+    return Kernel(name, text, found, scratch, tuple(parts), table)
 
 
 def shared(stem: str, function: Func) -> Part:

@@ -2,12 +2,15 @@
 
 Argument table: 0 input, 1 weights, 2 bias, 3 output, 4 operand. Units are output rows of an image
 with all channel blocks inside, or for small maps channel blocks of an image or of some of its rows.
-An input that is a ring (layout.py) is read by rows: each window has a pointer for every row.
+A tile is some pixels of an output row and gets a pointer to each row of its window, so that layers
+share its code whatever the width of their images, and rows may lie in a ring (layout.py).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,11 +19,70 @@ from loadrun.backends.cpu.kernels import common, rounds
 from loadrun.backends.cpu.kernels.common import Epilogue, pieces
 from loadrun.backends.cpu.kernels.conv import ConvSpec
 from loadrun.backends.cpu.layout import Image
-from loadrun.backends.cpu.plan import Array, Kernel, Rows
+from loadrun.backends.cpu.plan import Array, Kernel, Part, Rows
 from loadrun.backends.cpu.target import Target
 
 _SMALL, _TINY = 28 * 28, 10 * 10  # most pixels, for blocks one by one; for all rows on a thread
 UNROLL = 24  # taps that one tile function may hold; larger filters loop over their rows
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What the code of a tile depends on.
+
+    Attributes:
+        width: Pixels.
+        kh, kw: Taps.
+        step, tap: Bytes from one pixel's input to the next one's, and from one tap to the next.
+        pixel, res: Bytes from pixel to pixel of the output and of the epilogue's operand.
+        epilogue: Applied before the store.
+        row: Bytes from row to row of the input of a large filter; 0: there is a pointer for each.
+    """
+
+    width: int
+    kh: int
+    kw: int
+    step: int
+    tap: int
+    pixel: int
+    res: int
+    epilogue: Epilogue
+    row: int
+
+    @property
+    def sources(self) -> int:
+        """Pointers to rows."""
+        return 1 if self.row else self.kh
+
+
+@functools.lru_cache(maxsize=256)
+def shared_tile(tile: Tile, target: Target) -> Part:
+    """A tile's function; parameters are its rows, weights, bias, output and operand."""
+    inputs = [f"in{k}" for k in range(tile.sources)]
+    names = (*inputs, "w", "bias", "out", "res")
+    f = Func("tile", [("ptr", n) for n in names], target, external=True)
+    vb, start = target.vector_bytes, f.load("%bias")
+
+    def taps(acc: list[str], rows: Sequence[str], weights: str) -> list[str]:
+        for ky, source in enumerate(rows):
+            for kx in range(tile.kw):
+                w = f.load(weights, (ky * tile.kw + kx) * vb)
+                for p in range(tile.width):
+                    x = f.load(source, p * tile.step + kx * tile.tap)
+                    acc[p] = f.fma(x, w, acc[p])
+        return acc
+
+    if tile.row:
+        with f.loop(0, tile.kh, 1, [(f.vt, start)] * tile.width) as ky:
+            weights = f.gep("%w", f.mul(ky.i, tile.kw * vb))
+            ky.next = taps(list(ky.v), [f.gep("%in0", f.mul(ky.i, tile.row))], weights)
+        acc = ky.out
+    else:
+        acc = taps([start] * tile.width, [f"%{name}" for name in inputs], "%w")
+    for p in range(tile.width):
+        other = f.load("%res", p * tile.res) if common.needs_operand(tile.epilogue) else ""
+        f.store(common.apply(f, acc[p], tile.epilogue, other), "%out", p * tile.pixel)
+    return common.shared(f"depthwise{tile.width}x{tile.kh}x{tile.kw}{tile.epilogue.tag()}", f)
 
 
 class DepthwiseConv:
@@ -48,7 +110,9 @@ class DepthwiseConv:
         # The accumulators, and on small register files some room for weights and inputs.
         self.widths = pieces(y.w, 14 if target.registers >= 32 else 6)
         f = common.entry("", target)
-        tiles = {w: self._tile(w) for w, _ in self.widths}
+        tiles = {w: shared_tile(self._tile(w), target) for w, _ in self.widths}
+        table = common.table(f)
+        self._functions = {w: f.load_ptr(table, k) for k, w in enumerate(tiles)}
         by_blocks = not by_rows and y.h * y.w <= _SMALL and y.n * x.blocks >= threads
         self.rows: Rows | None = None
         if not by_blocks:
@@ -66,7 +130,7 @@ class DepthwiseConv:
                 image, share = f.div(strip, shares), f.mod(strip, shares)
                 top = f.mul(share, height)
                 with f.loop(top, f.min(f.add(top, height), y.h)) as r:
-                    self._row(f, p, tiles, image, block, r.i)
+                    self._row(f, p, image, block, r.i)
         else:
             # A block's rows follow each other, as windows of neighbouring rows overlap.
             after = f.add(f.div(f.sub("%end", 1), y.h), 1)
@@ -77,62 +141,37 @@ class DepthwiseConv:
                 first = f.max(f.sub(f.mul(top, spec.sh), spec.ph), 0)
                 round_ = rounds.round_of(f, x, first)
                 with f.loop(0, x.blocks) as b, f.loop(top, bottom) as r:
-                    self._row(f, p, tiles, im.i, b.i, r.i, round_)
+                    self._row(f, p, im.i, b.i, r.i, round_)
         name = f"depthwise_f32_{spec.name()}{epilogue.tag()}"
-        self.kernel: Kernel = common.finish(name, [*tiles.values(), f], [(f, units)])
+        self.kernel: Kernel = common.finish(name, [f], [(f, units)], parts=list(tiles.values()))
 
-    def _tile(self, width: int) -> Func:
-        s, x, vb = self.spec, self.x, self.target.vector_bytes
-        inputs = [f"in{k}" for k in range(s.kh if x.ring else 1)]
-        names = (*inputs, "w", "bias", "out", "res")
-        f = common.inner(f"tile{width}", [("ptr", n) for n in names], self.target)
-        start = f.load("%bias")
-
-        def taps(acc: list[str], rows: Sequence[tuple[str, int]], weights: str) -> list[str]:
-            for ky, (source, row) in enumerate(rows):
-                for kx in range(s.kw):
-                    w = f.load(weights, (ky * s.kw + kx) * vb)
-                    for p in range(width):
-                        at = row + (p * s.sw + kx * s.dw) * x.pixel
-                        acc[p] = f.fma(f.load(source, at), w, acc[p])
-            return acc
-
-        if x.ring:
-            acc = taps([start] * width, [(f"%{name}", 0) for name in inputs], "%w")
-        elif s.kh * s.kw <= UNROLL:
-            rows = [("%in0", ky * s.dh * x.row) for ky in range(s.kh)]
-            acc = taps([start] * width, rows, "%w")
-        else:
-            with f.loop(0, s.kh, 1, [(f.vt, start)] * width) as ky:
-                source = f.gep("%in0", f.mul(ky.i, s.dh * x.row))
-                weights = f.gep("%w", f.mul(ky.i, s.kw * vb))
-                ky.next = taps(list(ky.v), [(source, 0)], weights)
-            acc = ky.out
-        for p in range(width):
-            other = ""
-            if common.needs_operand(self.epilogue):
-                assert self.res is not None
-                other = f.load("%res", p * self.res.pixel)
-            f.store(common.apply(f, acc[p], self.epilogue, other), "%out", p * self.y.pixel)
-        return f
+    def _tile(self, width: int) -> Tile:
+        s, x, res = self.spec, self.x, 0
+        if common.needs_operand(self.epilogue):
+            assert self.res is not None
+            res = self.res.pixel
+        row = s.dh * x.row if s.kh * s.kw > UNROLL else 0
+        steps = (s.sw * x.pixel, s.dw * x.pixel, self.y.pixel, res)
+        return Tile(width, s.kh, s.kw, *steps, self.epilogue, row)
 
     def _sources(self, f: Func, base: str, row: Int, round_: Int) -> list[str]:
-        """Where the input of an output row starts, or of each of its window's rows in a ring."""
+        """Where the rows of an output row's windows start, or the first of them."""
         s, x = self.spec, self.x
         first = f.mul(row, s.sh)
         if not x.ring:
-            return [f.gep(base, f.sub(f.mul(first, x.row), s.ph * x.row))]
-        out = []
+            start = f.gep(base, f.sub(f.mul(first, x.row), s.ph * x.row))
+            rows = 1 if s.kh * s.kw > UNROLL else s.kh
+            return [f.gep(start, ky * s.dh * x.row) for ky in range(rows)]
+        found = []
         for ky in range(s.kh):
             at = rounds.row_or_zeros(f, x, f.add(first, ky * s.dh - s.ph), round_)
-            out.append(f.gep(base, at))
-        return out
+            found.append(f.gep(base, at))
+        return found
 
     def _row(
         self,
         f: Func,
         p: list[str],
-        tiles: dict[int, Func],
         image: Int,
         block: Int,
         row: Int,
@@ -156,16 +195,15 @@ class DepthwiseConv:
             with f.loop(0, count) as t:
                 at = f.add(f.mul(t.i, width), first)
                 step = res.pixel if res is not None else 0
-                f.call(
-                    tiles[width].name,
-                    [
-                        *(("ptr", f.gep(v, f.mul(at, s.sw * x.pixel))) for v in sources),
-                        ("ptr", weights),
-                        ("ptr", bias),
-                        ("ptr", f.gep(out, f.mul(at, y.pixel))),
-                        ("ptr", f.gep(operand, f.mul(at, step))),
-                    ],
-                )
+                pointers = [
+                    *(f.gep(v, f.mul(at, s.sw * x.pixel)) for v in sources),
+                    weights,
+                    bias,
+                    f.gep(out, f.mul(at, y.pixel)),
+                    f.gep(operand, f.mul(at, step)),
+                ]
+                given = ", ".join(f"ptr {p}" for p in pointers)
+                f.do(f"call void {self._functions[width]}({given})")
             first += width * count
 
     def pack(self, weights: Array, out: Array) -> None:
