@@ -15,16 +15,17 @@ from __future__ import annotations
 import fnmatch
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mgeserial import params as P
 from mgeserial._record import Params
+from mgeserial.arguments import whole, wholes
 from mgeserial.dtypes import DType, DTypeEnum
 from mgeserial.errors import GraphError, InputError, MgeError, ShapeError
 from mgeserial.ir.copying import copy_node, reachable
-from mgeserial.ir.graph import Graph, Node, Output, Value, input_name
+from mgeserial.ir.graph import Graph, Node, Output, Value, input_name, unique_names
 from mgeserial.ir.inference import infer
 from mgeserial.ir.tensor import Tensor
 from mgeserial.ops import registry
@@ -53,6 +54,7 @@ __all__ = [
     "sort",
 ]
 
+_T = TypeVar("_T")
 _INPUT = "Host2DeviceCopy"
 _WEIGHT = "SharedDeviceTensor"
 
@@ -246,10 +248,10 @@ def set_param(graph: Graph, node: Node, index: int = 0, **changes: Any) -> Param
 
     Raises:
         ShapeError: The graph does not fit together with the new parameters (nothing is changed).
-        InputError: No such field.
+        InputError: No such field or record.
     """
     params = node.params
-    record: Params = params[index]
+    record: Params = _pick(params, index, f"{node.describe()} has", "parameter records")
     if record.extra is not None:
         raise GraphError(f"{node.describe()} has fields of a newer release: they cannot be edited")
     unknown = [n for n in changes if n not in record.FIELDS]
@@ -269,13 +271,20 @@ def replace_weight(graph: Graph, node: Node, array: np.ndarray[Any, Any], index:
     """Replace the value of a weight or constant by one of the same shape and storage dtype.
 
     Raises:
-        ShapeError: Another shape; InputError: another dtype.
+        ShapeError: Another shape; InputError: another dtype, or no such value.
     """
-    old = node.tensors[index]
+    old = _pick(node.tensors, index, f"{node.describe()} holds", "values")
+    array = np.asarray(array)
     if tuple(array.shape) != tuple(old.shape):
         raise ShapeError(f"{node.describe()} has shape {old.shape}, got {array.shape}")
     new = Tensor.of(array, old.dtype, name=old.name, comp_node=old.comp_node)
     graph.set_tensors(node, (*node.tensors[:index], new, *node.tensors[index + 1 :]))
+
+
+def _pick(items: tuple[_T, ...], index: int, owner: str, what: str) -> _T:
+    if not 0 <= index < len(items):
+        raise InputError(f"{owner} {len(items)} {what}: there is no number {index}")
+    return items[index]
 
 
 # -- names, outputs -------------------------------------------------------------------------------
@@ -287,13 +296,13 @@ def rename(graph: Graph, value: Value, name: str) -> None:
     Raises:
         InputError: An input or output has that name.
     """
-    if value.node.op.name == _INPUT:
-        if name in graph.input_names and input_name(value) != name:
-            raise InputError(f"an input is called {name!r} already")
-        graph.set_tensors(value.node, (value.node.tensors[0].renamed(name),))
-    taken = [o for o in graph.output_list if o.name == name and o.value is not value]
-    if taken:
+    is_input = value.node.op.name == _INPUT
+    if is_input and name in graph.input_names and input_name(value) != name:
+        raise InputError(f"an input is called {name!r} already")
+    if any(o.name == name and o.value is not value for o in graph.output_list):
         raise InputError(f"an output is called {name!r} already")
+    if is_input:
+        graph.set_tensors(value.node, (value.node.tensors[0].renamed(name),))
     value.name = name
     graph.set_outputs(
         [Output(o.value, name, o.original_id) if o.value is value else o for o in graph.output_list]
@@ -375,11 +384,8 @@ def extract(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value]) -> 
     new = Graph(name=graph.name)
     new.metadata, new.path = graph.metadata, graph.path
     values: dict[Value, Value] = {}
-    used: set[str] = set()
-    for value in inputs:
-        label = input_name(value) if value.node.op.name == _INPUT else value.display_name
-        name = label if label not in used else f"{label}#{len(used)}"
-        used.add(name)
+    labels = (input_name(v) if v.node.op.name == _INPUT else v.display_name for v in inputs)
+    for value, name in zip(inputs, unique_names(labels), strict=True):
         values[value] = _new_input(new, value, name)
     needed = _between(outputs, cut)
     for node in graph.nodes:
@@ -447,7 +453,7 @@ def input_to_const(graph: Graph, name: str, array: np.ndarray[Any, Any]) -> Valu
     """
     value = find_input(graph, name)
     node = value.node
-    before = node.op, node.params, node.tensors
+    before = node.op, node.params, node.tensors, node.stored_id
     tensor = Tensor.of(array, node.tensors[0].dtype, name=name)
     graph.set_op(node, registry.by_name(_WEIGHT), ())
     graph.set_tensors(node, (tensor,))
@@ -456,6 +462,7 @@ def input_to_const(graph: Graph, name: str, array: np.ndarray[Any, Any]) -> Valu
     except MgeError:
         graph.set_op(node, *before[:2])
         graph.set_tensors(node, before[2])
+        node.stored_id = before[3]
         raise
     return value
 
@@ -464,19 +471,22 @@ def set_input_shapes(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> None:
     """Change the stored shapes of inputs; everything downstream is inferred anew.
 
     Raises:
+        InputError: No such input, or no shape.
         ShapeError: The network does not work with the shapes: names the operator that bakes an
             old shape in. Nothing is changed then.
     """
-    before = {}
+    after: dict[Node, tuple[Tensor, ...]] = {}
     for name, shape in shapes.items():
         node = find_input(graph, name).node
         old = node.tensors[0]
-        dims = tuple(int(n) for n in shape)
-        if not dims or len(dims) > 7 or min(dims) < 0:
+        dims = wholes(shape, f"dimensions of input {name!r}", least=0)
+        if not 1 <= len(dims) <= 7:
             raise InputError(f"input {name!r}: a shape has 1 to 7 dimensions, got {dims}")
-        before[node] = node.tensors
         tensor = Tensor(shape=dims, dtype=old.dtype, name=old.name, comp_node=old.comp_node)
-        graph.set_tensors(node, (tensor,))
+        after[node] = (tensor,)
+    before = {node: node.tensors for node in after}
+    for node, tensors in after.items():
+        graph.set_tensors(node, tensors)
     try:
         infer(graph)
     except MgeError as error:
@@ -493,6 +503,7 @@ def set_batch_size(graph: Graph, size: int, *, except_for: Iterable[str] = ()) -
         ShapeError: As `set_input_shapes`.
     """
     spared = set(except_for)
+    size = whole(size, "the batch size", least=0)
     shapes = {}
     for value in graph.inputs:
         name, kind = input_name(value), value.type
@@ -508,7 +519,10 @@ def merge(graphs: Sequence[Graph], *, prefixes: Sequence[str] | None = None) -> 
 
     Raises:
         GraphError: Inputs of one name and different types, or outputs of one name.
+        InputError: Not one prefix for each graph.
     """
+    if prefixes is not None and len(prefixes) != len(graphs):
+        raise InputError(f"{len(prefixes)} prefixes for {len(graphs)} graphs")
     new = Graph()
     shared: dict[str, Value] = {}
     outputs: list[Output] = []

@@ -19,6 +19,7 @@ from mgeserial._pickle_machine import MAX_STEPS, ArrayRecord, Dict, DTypeRecord,
 from mgeserial.arrayfiles import NamedArray, read_bytes
 from mgeserial.dtypes import Array, DType, DTypeEnum, quantized
 from mgeserial.errors import FormatError, InputError, MgeError, UnsupportedError, printable
+from mgeserial.ir.graph import unique_names
 
 __all__ = ["MAX_STEPS", "Pickle", "is_pickle", "read_pickle"]
 
@@ -84,16 +85,11 @@ def _kind(value: Any) -> str:
 
 def _named(root: Any, arrays: Sequence[ArrayRecord]) -> Iterator[NamedArray]:
     """Arrays with their places as names; those that have none come last, by number."""
-    taken: set[str] = set()
-    seen: set[int] = set()
-    for place, record, dtype in _walk(root):
-        name = place or "tensor"
-        unique, k = name, 1
-        while unique in taken:
-            unique, k = f"{name}#{k}", k + 1
-        taken.add(unique)
-        seen.add(id(record))
-        yield _weight(unique, record, dtype)
+    placed = list(_walk(root))
+    names = unique_names(place or "tensor" for place, _, _ in placed)
+    for name, (_, record, dtype) in zip(names, placed, strict=True):
+        yield _weight(name, record, dtype)
+    seen = {id(record) for _, record, _ in placed}
     rest = [r for r in arrays if id(r) not in seen and r.array is not None]
     for k, record in enumerate(rest):
         yield _weight(f"constant.{k}", record, record.dtype)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -353,8 +352,3 @@ def _info(like: Model | None, count: int, testcases: int | None) -> ModelInfo | 
         nowhere = origin("mgv2", 0, has_metadata=True)
         infos = (GraphInfo("mgv2", nowhere, 2, 0, 0, 0, 0, 0, None),) * count
     return ModelInfo(None, 0, testcases, None, infos)
-
-
-def random_note(items: Mapping[str, Any]) -> dict[str, str]:
-    """What to note of random inputs: the request of each, without the input's name."""
-    return {n: text[text.index("#rand(") :] for n, text in items.items() if "#rand(" in text}

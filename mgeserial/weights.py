@@ -30,7 +30,7 @@ from mgeserial.arrayfiles import (
 from mgeserial.dtypes import Array, DType, DTypeEnum
 from mgeserial.errors import InputError, MgeError, ShapeError, UnsupportedError, printable
 from mgeserial.ir.copying import copy_graph
-from mgeserial.ir.graph import Graph, Node
+from mgeserial.ir.graph import Graph, Node, unique_names
 from mgeserial.ir.inference import infer
 from mgeserial.ir.tensor import Tensor
 
@@ -100,7 +100,7 @@ class Weight:
 def weights_of(graph: Graph) -> list[Weight]:
     """Every stored value of a graph with its unique name, in the order of the graph."""
     outputs = dict(zip(graph.outputs, graph.output_names, strict=True))
-    found, used, seen = [], set(), dict[str, int]()
+    found: list[tuple[str, Node, int]] = []
     for place, node in enumerate(graph.nodes):
         if node.op.name == "Host2DeviceCopy":
             continue
@@ -112,14 +112,9 @@ def weights_of(graph: Graph) -> list[Weight]:
             if not base:
                 base = f"{node.name or node.op.name + f'[{place}]'}"
                 base += f":{index}" if len(node.tensors) > 1 else ""
-            name, n = base, seen.get(base, 0)
-            while name in used:
-                n += 1
-                name = f"{base}#{n}"
-            seen[base] = n
-            used.add(name)
-            found.append(Weight(name, node, index))
-    return found
+            found.append((base, node, index))
+    names = unique_names(base for base, _, _ in found)
+    return [Weight(name, node, i) for name, (_, node, i) in zip(names, found, strict=True)]
 
 
 def named_arrays(weights: Iterable[Weight]) -> list[NamedArray]:

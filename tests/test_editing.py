@@ -117,6 +117,38 @@ def test_a_baked_shape_names_its_operator() -> None:
     assert graph.inputs[0].shape == (1, 4)
 
 
+def test_a_failed_edit_changes_nothing() -> None:
+    b = GraphBuilder()
+    x, y = b.input("x", (1, 4)), b.input("y", (1, 4))
+    b.output(b.relu(x), "out")
+    b.output(b.relu(y), "other")
+    graph = b.graph()
+    mistakes = [
+        (lambda: edit.set_input_shapes(graph, {"x": (2, 4), "z": (2, 4)}), "'z'"),
+        (lambda: edit.set_input_shapes(graph, {"x": (2, 4), "y": (-1, 4)}), "'y'"),
+        (lambda: edit.set_input_shapes(graph, {"x": (2, 4), "y": ()}), "1 to 7 dimensions"),
+        (lambda: edit.rename(graph, graph.inputs[0], "out"), "'out'"),
+        (lambda: edit.set_batch_size(graph, 1.5), "batch size"),  # type: ignore[arg-type]
+        (lambda: edit.set_param(graph, graph.nodes[-1], 1), "no number 1"),
+        (lambda: edit.replace_weight(graph, graph.nodes[-1], X), "no number 0"),
+        (lambda: edit.merge([graph, graph], prefixes=["a"]), "1 prefixes for 2 graphs"),
+    ]
+    for mistake, text in mistakes:
+        with pytest.raises(InputError, match=text):
+            mistake()
+    assert graph.input_names == ("x", "y")
+    assert [v.shape for v in graph.inputs] == [(1, 4), (1, 4)]
+
+
+def test_parts_between_values_of_one_name_get_unique_inputs() -> None:
+    b = GraphBuilder()
+    values = [b.relu(b.input(name, (1,)), name="same") for name in ("p", "q", "r")]
+    b.output(b.add(b.add(values[0], values[1]), values[2]), "sum")
+    graph = b.graph()
+    inner = [n.outputs[0] for n in graph.nodes if n.name == "same"]
+    assert edit.extract(graph, inner, graph.outputs).input_names == ("same", "same#1", "same#2")
+
+
 def test_constants_become_inputs_and_back() -> None:
     graph = network()
     weight = next(n for n in graph.params if n.tensors[0].shape == (1, 3))

@@ -8,7 +8,7 @@ that what was derived (types, orders) is known to be stale.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -351,17 +351,8 @@ class Graph:
     @property
     def output_names(self) -> tuple[str, ...]:
         """Unique names: a repeated one gets `#1`, a missing one is `unnamed0`."""
-        names: dict[str, None] = {}
-        seen: dict[str, int] = {}
-        for i, out in enumerate(self._outputs):
-            base = out.name or out.value.name or f"unnamed{i}"
-            name, n = base, seen.get(base, 0)
-            while name in names:
-                n += 1
-                name = f"{base}#{n}"
-            seen[base] = n
-            names[name] = None
-        return tuple(names)
+        given = (o.name or o.value.name or f"unnamed{i}" for i, o in enumerate(self._outputs))
+        return tuple(unique_names(given))
 
     @property
     def params(self) -> tuple[Node, ...]:
@@ -522,6 +513,20 @@ class Graph:
     def __repr__(self) -> str:
         names = f"inputs={list(self.input_names)}, outputs={list(self.output_names)}"
         return f"Graph({len(self._nodes)} operators, {names})"
+
+
+def unique_names(names: Iterable[str]) -> list[str]:
+    """The names in order; one that was there before gets `#1`, `#2` ... behind it."""
+    found: dict[str, None] = {}
+    seen: dict[str, int] = {}
+    for base in names:
+        name, n = base, seen.get(base, 0)
+        while name in found:
+            n += 1
+            name = f"{base}#{n}"
+        seen[base] = n
+        found[name] = None
+    return list(found)
 
 
 def _need(given: Sequence[object], kind: type, what: str) -> None:
