@@ -1,4 +1,4 @@
-"""The table of a model's inputs and outputs that `--model-info` prints."""
+"""What is told of a model: the table that `--model-info` prints, work that depends on values."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from collections.abc import Mapping
 
 from loadrun.texttable import text_table
 from mgeserial.errors import printable
+from mgeserial.ir.copying import reachable
+from mgeserial.ir.graph import Graph
 from mgeserial.ir.types import TensorType
 
-__all__ = ["model_info"]
+__all__ = ["model_info", "varying_operators"]
+
+# How much they do, or is done after them, depends on the values they are given.
+_VARYING = frozenset({"CondExecPred", "CondTake", "Loop", "NMSKeep", "NonZero"})
 
 
 def model_info(
@@ -25,6 +30,12 @@ def model_info(
     rows += [_row("output", name, found) for name, found in outputs.items()]
     head = ["", "name", "type", "shape", "bytes"]
     return "\n".join([f"inputs and outputs of {about}", *text_table(head, rows, left=(0, 1, 2, 3))])
+
+
+def varying_operators(graph: Graph) -> tuple[str, ...]:
+    """Kinds of operators that outputs need and whose work depends on values, by name."""
+    needed = reachable(graph.outputs)
+    return tuple(sorted({n.op.name for n in needed if n.op.name in _VARYING}))
 
 
 def _row(kind: str, name: str, found: TensorType) -> list[str]:

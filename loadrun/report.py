@@ -277,7 +277,10 @@ def _parts(report: RunReport, stats: Stats) -> list[str]:
 
 def findings_of(result: CaseResult) -> list[Finding]:
     """What speaks against a case's numbers; see `trust.judge`."""
-    return list(judge(result.stats, result.noise)) if result.stats is not None else []
+    if result.stats is None:
+        return []
+    varying = result.case.varying if result.case.random else ()
+    return judge(result.stats, result.noise, varying)
 
 
 def _trust(result: CaseResult) -> list[str]:

@@ -92,11 +92,13 @@ class Case:
         kind: Where they come from.
         index: Number of the case, from 0.
         feeds: The arrays and their sources.
+        varying: Kinds of operators whose work depends on the values they are given.
     """
 
     kind: Kind
     index: int
     feeds: Feeds
+    varying: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -189,8 +191,11 @@ def make_cases(
     items: Sequence[str],
     *,
     seed: int,
+    varying: Sequence[str] = (),
 ) -> list[Case]:
     """Cases to run: the file's test cases, unless `--input` gives other inputs.
+
+    `varying` is what `modelinfo.varying_operators` says of the network.
 
     Raises:
         InputError: See `resolve_inputs`; or an expected value would have to be made up.
@@ -202,7 +207,7 @@ def make_cases(
             for i, arrays in enumerate(testcases)
         ]
     feeds = resolve_inputs(items, types, seed=seed)
-    case = Case(Kind.INPUT if types else Kind.NO_INPUTS, 0, feeds)
+    case = Case(Kind.INPUT if types else Kind.NO_INPUTS, 0, feeds, tuple(varying))
     if session.has_asserts:
         _need_expected(case)
     return [case]

@@ -9,6 +9,7 @@ Rules, each a finding with its figures and the way out; the limits are stated be
 * tail: of at least 20 samples, p99 is above twice the median.
 * cold: the first sample is above twice the median (of at least 5).
 * short: the median is below 10 us, where the clock's own cost shows.
+* made-up: random inputs meet operators whose work depends on values.
 * not-warm: a warm-up "until stable" ended without being so.
 * throttled, steal, crowded, governor, busy: what the system says of the time it was measured in.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -114,12 +115,13 @@ def _counters() -> dict[str, float]:
     return found
 
 
-def judge(stats: Stats, noise: Noise | None = None) -> list[Finding]:
+def judge(stats: Stats, noise: Noise | None = None, varying: Sequence[str] = ()) -> list[Finding]:
     """Everything that speaks against the numbers, worst first.
 
     Args:
         stats: The samples.
         noise: What the system counted meanwhile.
+        varying: Kinds of operators that were given random values and whose work depends on them.
     """
     if not stats.samples:
         return []
@@ -129,6 +131,7 @@ def judge(stats: Stats, noise: Noise | None = None) -> list[Finding]:
         _tail(stats),
         _cold(stats),
         _few(stats),
+        _made_up(varying),
         _not_warm(stats),
         _short(stats),
     ]
@@ -212,6 +215,17 @@ def _cold(stats: Stats) -> Finding | None:
         f"the first sample took {ratio:.1f} times the median",
         "warm up longer: --warmup-iter stable",
         {"first_to_median_ratio": ratio},
+    )
+
+
+def _made_up(varying: Sequence[str]) -> Finding | None:
+    if not varying:
+        return None
+    return Finding(
+        "made-up",
+        f"random inputs: the work of {', '.join(varying)} depends on the values",
+        "give real ones with --input, or a model with test cases",
+        {"operator_kinds_count": len(varying)},
     )
 
 

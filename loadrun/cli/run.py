@@ -143,6 +143,7 @@ def _measure(
 ) -> tuple[RunReport, Checked]:
     """Checks first, then the samples."""
     from loadrun.cli.extras import check_values
+    from loadrun.modelinfo import varying_operators
     from loadrun.runner import make_cases
 
     session = sessions[0]
@@ -150,7 +151,8 @@ def _measure(
     if model.testcases and (args.input or args.batch_size is not None):
         why = "--input is" if args.input else "--batch-size is"
         screen.say(f"{why} given: the file's {len(model.testcases)} test cases are not run")
-    cases = make_cases(session, testcases, args.input, seed=args.seed)
+    varying = varying_operators(ready.graph)
+    cases = make_cases(session, testcases, args.input, seed=args.seed, varying=varying)
     checked = check_values(args, cases, session, request, ready)
     for option, lines in checked.lines.items():
         for line in lines:

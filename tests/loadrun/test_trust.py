@@ -9,9 +9,13 @@ from fake_session import FakeSession
 from loadrun.backends.base import Parts
 from loadrun.document import to_json
 from loadrun.measure import Pacing, Warmup, is_stable, measure, parse_time
+from loadrun.modelinfo import varying_operators
+from loadrun.report import findings_of
 from loadrun.runner import make_cases, run_cases
+from loadrun.session import Session
 from loadrun.stats import Stats, median_interval
 from loadrun.trust import Noise, judge, level
+from mgeserial.author import GraphBuilder
 
 MS = 1_000_000
 
@@ -63,6 +67,22 @@ def test_findings_have_figures_with_units_and_a_way_out():
     assert found.figures["drift_percent"] == pytest.approx(12)
     (tail,) = judge(Stats((MS,) * 94 + (5 * MS,) * 6))
     assert tail.text == "p99/p50 = 5.0, 6 of 100 samples above twice the median"
+
+
+def test_random_values_for_operators_that_depend_on_them_are_a_doubt():
+    b = GraphBuilder()
+    x = b.input("x", (5,))
+    b.output(b.cond_take(x, x)[0], "y")
+    varying = varying_operators(b.graph())
+    assert varying == ("CondTake",)
+    found = {}
+    for kind, items in (("random", []), ("given", ["x:[1.5,2,3,4,5]"])):
+        session = Session(b.graph(), "reference")
+        cases = make_cases(session, [], items, seed=0, varying=varying)
+        result = run_cases(session, cases, iters=1, warmup=0).results[0]
+        found[kind] = {f.code: str(f) for f in findings_of(result)}
+    assert "work of CondTake depends on the values; give real ones" in found["random"]["made-up"]
+    assert "made-up" not in found["given"]
 
 
 def test_speeding_up_and_slowing_down_have_different_ways_out():
