@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,17 @@ def positive(text: str) -> int:
     if count(text) < 1:
         raise argparse.ArgumentTypeError(f"a number from 1 is needed, got `{text}`")
     return int(text)
+
+
+def from_zero(text: str, *, most: float = math.inf) -> float:
+    """A number from 0, infinity included unless `most` says less."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= most:
+        raise argparse.ArgumentTypeError(f"a number from 0 is needed, got `{text}`")
+    return number
 
 
 class Command(Protocol):

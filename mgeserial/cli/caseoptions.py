@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from mgeserial._command_line import count, positive
+from mgeserial._command_line import count, from_zero, positive
 
 __all__ = [
     "add_computing_options",
@@ -20,14 +20,8 @@ __all__ = [
 
 
 def tolerance(text: str) -> float:
-    """A largest error allowed."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 3.0e38:
-        raise argparse.ArgumentTypeError(f"a number from 0 is needed, got `{text}`")
-    return value
+    """A largest error allowed, as files hold it."""
+    return from_zero(text, most=3.0e38)
 
 
 def add_reading_options(parser: argparse.ArgumentParser) -> None:

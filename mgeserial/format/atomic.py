@@ -21,6 +21,8 @@ __all__ = ["write_atomic", "write_to"]
 _CHUNK = 1 << 20
 # Runs of files from this size on are copied by the kernel.
 _COPY_FROM = 1 << 16
+# Characters of a name that its temporary one has: file systems allow 255 bytes, four a character.
+_NAME = 50
 # What says that the kernel cannot copy between these two files, so that it is read and written.
 _NO_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
 _NO_COPY |= {errno.ENOTSUP, errno.ETXTBSY, errno.EACCES}
@@ -60,7 +62,7 @@ def write_atomic(
         if os.path.exists(target) and not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         folder, name = os.path.split(target)
-        unfinished = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(6)}.tmp")
+        unfinished = os.path.join(folder, f".{name[:_NAME]}.{secrets.token_hex(6)}.tmp")
         with open(unfinished, "xb", buffering=0) as file:
             temporary = unfinished
             _write_all(file.fileno(), pieces)

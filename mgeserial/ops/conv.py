@@ -113,7 +113,7 @@ def _fused(call: Call, total: Sums, layout: TensorLayout, addends: tuple[Array, 
     nonlinearity = call.param.nonlineMode
     total = Sums(values, total.dtype)
     has_z = len(addends) > 1
-    if real is None and not has_z and _stays_integer(total.dtype, target, nonlinearity):
+    if real is None and not has_z and stays_integer(total.dtype, target, nonlinearity):
         if nonlinearity == _Nonlinearity.RELU:
             values = np.maximum(values.astype(np.int32), 0)
         return layout.from_nchw(finish(Sums(values, total.dtype), target))
@@ -125,7 +125,8 @@ def _fused(call: Call, total: Sums, layout: TensorLayout, addends: tuple[Array, 
     return layout.from_nchw(finish(Sums(real, FLOAT32), target), fill=fill)
 
 
-def _stays_integer(dtype: DType, target: DType, nonlinearity: _Nonlinearity) -> bool:
+def stays_integer(dtype: DType, target: DType, nonlinearity: _Nonlinearity) -> bool:
+    """Whether ConvBias of these sums needs no real numbers: the sums are stored as they are."""
     if nonlinearity not in (_Nonlinearity.IDENTITY, _Nonlinearity.RELU) or dtype.is_float:
         return False
     return target.kind in (DTypeEnum.Int32, DTypeEnum.Int16) or same_scale(dtype, target)

@@ -19,7 +19,7 @@ from mgeserial.ir.types import Call, Shape, ShapeLike
 from mgeserial.ops.imaging import Floats, as_values
 from mgeserial.ops.numerics import narrow
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
-from mgeserial.ops.rules import dtype_of, need
+from mgeserial.ops.rules import dtype_of, need, need_gradient
 
 __all__ = [
     "CORRELATION_BACKWARD_DATA1",
@@ -149,10 +149,7 @@ def _correlation(call: Call, data1: Array, data2: Array) -> Array:
 
 def _backward_shapes(call: Call) -> list[ShapeLike]:
     plan = correlation_of(call, 1, 2)
-    need(
-        call.shape(0) == plan.shape,
-        f"the gradient must have shape {plan.shape}, got {call.shape(0)}",
-    )
+    need_gradient(call, 0, plan.shape)
     return [call.shape(1)]
 
 

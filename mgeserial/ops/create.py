@@ -11,7 +11,7 @@ from mgeserial.ir.types import Call, Shape, ShapeLike
 from mgeserial.ops.numerics import from_real, to_real
 from mgeserial.ops.operands import MOST_ELEMENTS, dims, number, ruled_shape
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
-from mgeserial.ops.rules import dtype_of, fixed_dtype, need
+from mgeserial.ops.rules import dtype_of, fixed_dtype, need, need_gradient
 
 
 def _linspace_shapes(call: Call) -> list[ShapeLike]:
@@ -91,7 +91,7 @@ def _diag_backward_shapes(call: Call) -> list[ShapeLike]:
     if None in wanted:
         return [wanted]
     fits = _diag_dims(shape, call.param.k)
-    need(call.shape(1) == fits, f"the gradient must have shape {fits}, got {call.shape(1)}")
+    need_gradient(call, 1, fits)
     return [shape]
 
 

@@ -17,7 +17,7 @@ from mgeserial.dtypes import Array
 from mgeserial.ir.types import Call, Shape, ShapeLike
 from mgeserial.ops.numerics import accumulator, narrow, widen
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
-from mgeserial.ops.rules import dtype_of, need
+from mgeserial.ops.rules import dtype_of, need, need_gradient
 
 _At = tuple[Any, ...]
 _Index = npt.NDArray[np.intp]
@@ -126,7 +126,7 @@ def _neibs(call: Call, x: Array) -> Array:
 
 def _neibs_backward_shapes(call: Call) -> list[ShapeLike]:
     wanted = _window_shape(call, call.shape(1))
-    need(call.shape(0) == wanted, f"the gradient must have shape {wanted}, got {call.shape(0)}")
+    need_gradient(call, 0, wanted)
     return [call.shape(1)]
 
 

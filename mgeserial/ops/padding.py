@@ -11,7 +11,7 @@ from mgeserial.ir.types import Call, ShapeLike
 from mgeserial.ops.numerics import narrow, truncate, widen
 from mgeserial.ops.operands import MAX_RANK
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
-from mgeserial.ops.rules import dtype_of, need
+from mgeserial.ops.rules import dtype_of, need, need_gradient
 
 __all__ = ["offsets", "origins"]
 
@@ -85,7 +85,7 @@ def _padding(call: Call, x: Array) -> Array:
 
 def _padding_backward_shapes(call: Call) -> list[ShapeLike]:
     wanted = _padded_shape(call, call.shape(1))
-    need(call.shape(0) == wanted, f"the gradient must have shape {wanted}, got {call.shape(0)}")
+    need_gradient(call, 0, wanted)
     return [call.shape(1)]
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "dtype_of",
     "fixed_dtype",
     "need",
+    "need_gradient",
     "normal_axis",
     "of_floats",
     "output_or",
@@ -90,6 +91,12 @@ def need(condition: bool, message: str) -> None:
     """
     if not condition:
         raise ShapeError(message)
+
+
+def need_gradient(call: Call, index: int, wanted: ShapeLike) -> None:
+    """The gradient that input `index` is has the shape of the result that it is for."""
+    given = call.shape(index)
+    need(given == wanted, f"the gradient must have shape {wanted}, got {given}")
 
 
 def normal_axis(axis: int, rank: int, *, extra: int = 0) -> int:

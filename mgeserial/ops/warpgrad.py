@@ -14,7 +14,7 @@ from mgeserial.ir.types import Call, ShapeLike
 from mgeserial.ops.imaging import Float32, as_values, planes, unplanes
 from mgeserial.ops.numerics import narrow
 from mgeserial.ops.registry import Name, OpSpec, V2Id, register
-from mgeserial.ops.rules import dtype_of, need
+from mgeserial.ops.rules import dtype_of, need, need_gradient
 from mgeserial.ops.sampling import scatter, slopes
 from mgeserial.ops.subpixel import Mode
 from mgeserial.ops.warp import (
@@ -34,15 +34,10 @@ def _rows(diff: Array, call: Call, index: int) -> Float32:
     return values.transpose(0, 2, 3, 1).reshape(-1, diff.shape[1])
 
 
-def _check_diff(call: Call, index: int, wanted: ShapeLike) -> None:
-    given = call.shape(index)
-    need(given == wanted, f"the gradient must have shape {wanted}, got {given}")
-
-
 def _remap_data_shapes(call: Call) -> list[ShapeLike]:
     layout = remap_layout(call, 2, 0)
     _, h, w, _ = call.shape(0)
-    _check_diff(call, 1, layout.resized(call.shape(2), h, w))
+    need_gradient(call, 1, layout.resized(call.shape(2), h, w))
     return [call.shape(2)]
 
 
@@ -60,7 +55,7 @@ def _remap_data(call: Call, coordinates: Array, diff: Array, source: Array) -> A
 def _remap_map_shapes(call: Call) -> list[ShapeLike]:
     layout = remap_layout(call, 0, 1)
     _, h, w, _ = call.shape(1)
-    _check_diff(call, 2, layout.resized(call.shape(0), h, w))
+    need_gradient(call, 2, layout.resized(call.shape(0), h, w))
     return [call.shape(1)]
 
 

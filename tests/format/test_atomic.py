@@ -53,3 +53,10 @@ def test_mode_of_the_old_file_and_links_to_it_stay(tmp_path):
 def test_device_is_written_through():
     write_atomic("/dev/null", b"x")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+def test_names_as_long_as_a_file_system_allows(tmp_path):
+    path = tmp_path / ("网" * 83 + ".mge")  # 253 bytes
+    write_atomic(path, b"a")
+    assert path.read_bytes() == b"a"
+    assert len(os.listdir(tmp_path)) == 1

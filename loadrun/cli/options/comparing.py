@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-
 from loadrun.cli.options import values as v
 from loadrun.cli.options.record import Group, Kind, Option, flag, value
+from mgeserial._command_line import from_zero
 
 __all__ = ["OPTIONS"]
-
-
-def _error(text: str) -> float:
-    """A number from 0, infinity included: 0 asks for equal values."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not found >= 0:
-        raise argparse.ArgumentTypeError(f"a number from 0 is needed, got `{text}`")
-    return found
 
 
 _RESULTS: tuple[Option, ...] = (
@@ -51,7 +39,7 @@ _COMPARE: tuple[Option, ...] = (
     ),
     value(
         "--max-err", "X", "error |a-b|/max(1,min(|a|,|b|)) allowed (by type and size of sums)",
-        "exits with 1 when an output of a comparison has a larger error", Group.COMPARE, _error,
+        "exits with 1 when an output of a comparison has a larger error", Group.COMPARE, from_zero,
     ),
     value(
         "--bisect", "FILE", "save the smallest part that differs with a test case "

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
+import sys
 from typing import Any
 
-from mgeserial._command_line import count, positive
+from mgeserial._command_line import count, from_zero, positive
 
 __all__ = [
     "batch",
@@ -54,13 +54,7 @@ def size(text: str) -> int:
 
 def real(text: str) -> float | None:
     """A finite number from 0; 0, load_and_run's default, is None."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not (math.isfinite(found) and found >= 0):
-        raise argparse.ArgumentTypeError(f"a number from 0 is needed, got `{text}`")
-    return found or None
+    return from_zero(text, most=sys.float_info.max) or None
 
 
 def cores(text: str) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from mgeserial.ops.conv import (
     CONV_BIAS_FORWARD,
     CONVOLUTION,
     CONVOLUTION_BACKWARD_DATA,
+    stays_integer,
 )
 from mgeserial.ops.conv3d import CONVOLUTION3_D, CONVOLUTION3_D_BACKWARD_DATA
 from mgeserial.ops.convrules import (
@@ -244,7 +245,7 @@ def _fused(
             zero = b.scalar(kind.zero_point or 0)
             total = b.op("int", "(int)((u32){0} + (u32)({1} - {2}))", ACC, bias, zero)
     has_z = len(node.inputs) > 3
-    if real is None and not has_z and _stays_integer(product, target, mode):
+    if real is None and not has_z and stays_integer(product, target, mode):
         if mode == _NONLINEAR.RELU:
             total = b.op("int", "max({0}, 0)", total)
         return b.done(_finish(b, total, product, target)), tuple(extras)
@@ -255,12 +256,6 @@ def _fused(
     if mode != _NONLINEAR.IDENTITY:
         real = b.op("float", _ACTIVATE[mode], real)
     return b.done(from_real(b, real, target)), tuple(extras)
-
-
-def _stays_integer(dtype: DType, target: DType, mode: Any) -> bool:
-    if mode not in (_NONLINEAR.IDENTITY, _NONLINEAR.RELU) or dtype.is_float:
-        return False
-    return target.kind in (DTypeEnum.Int32, DTypeEnum.Int16) or same_scale(dtype, target)
 
 
 @lowers(CONV_BIAS_FORWARD)
