@@ -165,6 +165,10 @@ class _Shares:
         share = given / self.nest.maximum(count, 1.0)
         return self.nest.select(count > 0.0, share, 0.0)
 
+    def at(self, at: Num) -> Callable[[Lanes], Num]:
+        """As `of`, in float64, as a function of channels."""
+        return lambda p: self.of(at, p).to("double")
+
 
 def moved_image_gradient(how: Regions, moving: Moving, target: Target) -> Kernel:
     """The gradient of deformable pooling by the images.
@@ -197,11 +201,7 @@ def moved_image_gradient(how: Regions, moving: Moving, target: Target) -> Kernel
                             with nest.loop(0, moving.samples) as j:
                                 columns, in_x = bins.taps(nest, 1, at, move, j.i)
                                 with nest.when(in_y & in_x):
-                                    own.give(
-                                        rows,
-                                        columns,
-                                        lambda p, first=first: shares.of(first, p).to("double"),
-                                    )
+                                    own.give(rows, columns, shares.at(first))
 
     first, *rest = summing(dtypes, n * h * w * c, target, add)
     return first.finish("moved_image_gradient_f32", *rest)
