@@ -38,6 +38,8 @@ from mgeserial.ops.deformable import (
     deformed,
 )
 
+_FAR = 1 << 30
+
 
 def _moved(low: Lowering, node: Node, call: Call) -> tuple[Deformed, Moved]:
     """Geometry of an operator whose first inputs are images, filter, moves and mask."""
@@ -92,6 +94,8 @@ def _comparing(low: Lowering, node: Node, call: Call, place: int) -> Comparing:
     if len(plan.shape) != 4:
         raise NotApplicable("not an image")
     n, displacements, oh, ow = plan.shape
+    if max((plan.reach + 1) * plan.step, abs(plan.first), plan.stride * max(oh, ow)) >= _FAR:
+        raise NotApplicable("positions beyond 2**30")
     return Comparing(
         (n, displacements, oh, ow),
         low.shape(node.inputs[place])[1],
