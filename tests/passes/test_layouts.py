@@ -169,6 +169,19 @@ def test_2_groups_need_whole_blocks_of_channels():
     ]
 
 
+@pytest.mark.parametrize("layout", [Layout.NCHW88, Layout.NCHW44, Layout.NCHW44_DOT])
+@pytest.mark.parametrize("shape", [(8, 8, 3, 3), (8, 1, 1, 3, 3)], ids=["dense", "channel-wise"])
+def test_2_dilated_convolutions_stay_out_of_blocks(shape, layout):
+    def net(b):
+        x = conv(b, b.input("x", (1, 8, 9, 9)), 8, 8, 3, 3)
+        return conv(b, conv(b, x, *shape, dilate_h=2, dilate_w=2), 8, 8, 3, 3)
+
+    new, rewrites, misses = convert(of(net), layout)
+    assert len(rewrites) == 2
+    assert misses == ["its dilation is (2, 2)"]
+    assert kinds(new)["ConvBiasForward[NCHW]"] == 1
+
+
 @pytest.mark.parametrize(
     ("more", "reason"),
     [

@@ -39,6 +39,7 @@ class ConvRule:
         least_size: Height and width that the image has at least.
         first: Conditions for first layers, one of which must fit by its types.
         takes_z: Whether a residual may be added.
+        dilates: Whether the taps of the filter may stand apart.
         needs_packed: Whether the image must be converted already.
         bias: Format of bias and residual; None: that of the result.
         image_mode, filter_mode: Modes of RelayoutFormat that must be used.
@@ -63,6 +64,7 @@ class ConvRule:
     least_size: int = 0
     first: tuple[FirstLayer, ...] = ()
     takes_z: bool = True
+    dilates: bool = True
     needs_packed: bool = False
     bias: _F | None = None
     image_mode: _Mode | None = None
@@ -90,6 +92,8 @@ class ConvRule:
             yield "its image is not in blocks yet"
         if facts.has_z and not self.takes_z:
             yield "it adds a residual"
+        if not self.dilates and not self.first and facts.dilate != (1, 1):
+            yield f"its dilation is {facts.dilate}"
         if self.least_size and (facts.size is None or min(facts.size) < self.least_size):
             yield f"its image of {_pixels(facts)} has a side below {self.least_size}"
         if self.first:

@@ -126,12 +126,15 @@ _FIRST = {
 
 
 def _blocked_convs(fmt: _F, kinds: Kinds | None, *, channel_wise: _F) -> Iterator[ConvRule]:
-    """Convolutions with blocks of input and output channels, whose filter is one of `kinds`."""
+    """Convolutions with blocks of input and output channels, whose filter is one of `kinds`.
+
+    MegEngine 1.13.0 refuses to run dilated ones, and its own conversion ends in an error at them.
+    """
     layouts = FILTER_LAYOUTS[fmt]
     lanes = layouts[0].lanes
     dense = ConvRule(
-        format=fmt, reads=fmt, result=fmt, takes_z=False, filter_kinds=kinds, multiple=lanes,
-        filter=layouts[0],
+        format=fmt, reads=fmt, result=fmt, takes_z=False, dilates=False, filter_kinds=kinds,
+        multiple=lanes, filter=layouts[0],
     )  # fmt: skip
     yield dense
     yield replace(
