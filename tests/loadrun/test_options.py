@@ -11,6 +11,7 @@ import pytest
 from corpus_cases import CHECKOUT
 from option_cases import CASES, CONV, NET, Drive
 
+from loadrun.backends.cpu import trials
 from loadrun.cli import main
 from loadrun.cli.options import OPTIONS, State
 from loadrun.cli.spelling import normalized
@@ -47,6 +48,9 @@ NAMES = {name for option in OPTIONS for name in option.names}
 
 @pytest.fixture
 def go(capsys, monkeypatch, tmp_path):
+    # How well algorithms are told apart is the matter of tests/loadrun/cpu/test_tuning.py.
+    monkeypatch.setattr(trials, "_TRIAL_S", 0)
+    monkeypatch.setattr(trials, "_WHOLE_S", 0)
     return Drive(capsys, monkeypatch, tmp_path)
 
 
