@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadrun.backends.base import (
@@ -91,6 +91,11 @@ class ReferenceProgram:
             dead |= {v for v in node.outputs if v not in last and v not in keep}
             self._steps.append((node, call, tuple(dead) if frees else ()))
         self.report.weight_bytes = sum(t.nbytes for n in graph.params for t in n.tensors)
+
+    def resume(self, states: Mapping[Node, Mapping[str, Any]]) -> None:
+        """Let operators go on from these states (`Call.state`), where there are any."""
+        for node, call, _ in self._steps:
+            call.state.update(states.get(node, {}))
 
     def run(self, feeds: Sequence[Array]) -> list[Array]:
         """Compute the outputs from the inputs, both in the graph's order."""

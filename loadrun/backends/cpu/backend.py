@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from loadrun.backends.base import (
     CompileOptions,
@@ -60,6 +61,11 @@ class CpuProgram:
             notes.append(reason)
         self._labels, self._nodes = lowered.labels, graph.nodes
         self._values = lowered.values
+        self._remembering: dict[Node, Any] = {
+            lowered.labels[step.name]: step.run
+            for step in plan.steps
+            if isinstance(step, HostStep) and hasattr(step.run, "before")
+        }
         order = {name: k for k, name in enumerate(plan.outputs)}
         self._outputs = [order[name] for name in lowered.outputs]
         self._checks = [order[name] for name in lowered.checks]
@@ -111,7 +117,10 @@ class CpuProgram:
             MgeError: What the reference code says of an index or a region that does not exist.
         """
         if any(results[k].any() for k in self._checks):
-            return ReferenceProgram(self._graph, self._inference).run(feeds)
+            program = ReferenceProgram(self._graph, self._inference)
+            # Random numbers are those that this run has drawn.
+            program.resume({n: step.before() for n, step in self._remembering.items()})
+            return program.run(feeds)
         return [results[k] for k in self._outputs]
 
     def run_parts(self, feeds: Sequence[Array]) -> tuple[list[Array], Parts]:

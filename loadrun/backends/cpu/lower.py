@@ -11,9 +11,11 @@ inputs are all constants are computed once, here.
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -520,13 +522,21 @@ class _Reference:
 
     node: Node
     call: Call
+    kept: dict[str, Any] = field(default_factory=dict)
 
     def reset(self) -> None:
         """Forget what runs have left."""
         self.call.state.clear()
 
+    def before(self) -> dict[str, Any]:
+        """What the call's state was before the last run."""
+        return dict(self.kept)
+
     def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """Results of a run."""
+        if not self.node.op.is_pure:
+            self.kept.clear()
+            self.kept.update(copy.deepcopy(self.call.state))
         return run_node(self.node, self.call, arrays)
 
 

@@ -124,7 +124,8 @@ class Reshape(Node):
 class Host(Node):
     """A Python function of contiguous arrays.
 
-    One that remembers something from run to run has a method `reset`.
+    One that remembers something from run to run has methods `reset`, which begins anew, and
+    `before`, what the operator's `Call.state` was before the last run.
     """
 
     run: Callable[[Sequence[Array]], Sequence[Array]] = field(repr=False)

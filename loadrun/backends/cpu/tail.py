@@ -97,8 +97,13 @@ class Tail:
         self._compile: Compile | None = None
 
     def open(self, compile_: Compile) -> None:
-        """Set what makes programs; without it all is run by reference code."""
+        """Set what makes programs; without it all is run by reference code.
+
+        Operators forget what runs before this one have left.
+        """
         self._compile = compile_
+        for call in self._calls.values():
+            call.state.clear()
 
     def close(self) -> None:
         """Free the programs."""

@@ -118,3 +118,23 @@ def test_a_search_for_algorithms_takes_no_numbers() -> None:
     with Session(b.graph(), "cpu", threads=1, options=options) as session:
         got = [session.run(feeds)["n"].copy() for _ in range(2)]
     np.testing.assert_array_equal(got, want)
+
+
+def test_a_run_that_is_repeated_by_reference_code_draws_the_same_numbers() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (3, 3))
+    (inverse,) = b.apply("MatrixInverse", [x], [P.Empty()])
+    (n,) = b.apply("UniformRNG", [b.const(np.array([40], np.int32))], [P.UniformRNG(seed=9)])
+    (g,) = b.apply("GammaRNG", [b.add(n, 1.0), n], [P.GammaRNG(seed=3)])
+    for name, value in (("inverse", inverse), ("n", n), ("g", g)):
+        b.output(value, name)
+    good = np.eye(3, dtype=np.float32)
+    nearly = np.arange(1, 10, dtype=np.float32).reshape(3, 3)
+    nearly[2, 2] += np.float32(1e-6)
+    with Session(b.graph(), "reference") as session:
+        want = [dict(session.run({"x": x})) for x in (good, nearly, good)]
+    with Session(b.graph(), "cpu", threads=2) as session:
+        got = [dict(session.run({"x": x})) for x in (good, nearly, good)]
+    for a, c in zip(got, want, strict=True):
+        for name, array in c.items():
+            np.testing.assert_array_equal(a[name], array)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -57,12 +58,19 @@ class Stream:
     def reset(self) -> None:
         """Begin again."""
         low, high = Generator(self._seed).state
-        self._state = low | high << 64
+        self._given = self._state = low | high << 64
+
+    def before(self) -> dict[str, Any]:
+        """What an operator's state was before the last call, as its reference code keeps it."""
+        found = Generator(self._seed)
+        found.state = self._given & _MASK, self._given >> 64
+        return {"generator": found}
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
         """The state, which is then moved ahead."""
         del arrays
-        given, self._state = self._state, 0
+        given = self._given = self._state
+        self._state = 0
         bits = given
         while bits:
             lowest = bits & -bits
@@ -71,7 +79,7 @@ class Stream:
         return [np.array([given & _MASK, given >> 64], np.uint64).view(np.int64)]
 
 
-def _draw(low: Lowering, call: Call, count: int, kind: str = "uniform") -> str:
+def _draw(low: Lowering, node: Node, call: Call, count: int, kind: str = "uniform") -> str:
     """The next numbers of the operator's stream, (count,)."""
     need_positions((count,))
     cut = Cut.of(count, detect().lanes)
@@ -80,7 +88,7 @@ def _draw(low: Lowering, call: Call, count: int, kind: str = "uniform") -> str:
     if kind == "integer":
         low.dtypes[y] = "int64"
     stream = Stream(call.param.seed, count)
-    low.add(nd.Host(low.unique("state"), (), (state,), stream))
+    low.add(nd.Host(low.label(node), (), (state,), stream))
     table = cut.table() if cut.bits else np.zeros((1, 64, 4), np.int64)
     reads = (state, low.constant(table))
     make = functools.partial(kernels.draw, cut, kind)
@@ -97,7 +105,7 @@ def uniform(low: Lowering, node: Node, call: Call) -> None:
     """Floats, the same as of the reference code."""
     out = node.outputs[0]
     low.need_float32(out)
-    numbers = _draw(low, call, math.prod(low.shape(out)), _kind(call))
+    numbers = _draw(low, node, call, math.prod(low.shape(out)), _kind(call))
     low.add(nd.Reshape(low.label(node), (numbers,), (low.out(out),)))
 
 
@@ -109,7 +117,7 @@ def gaussian(low: Lowering, node: Node, call: Call) -> None:
     shape = low.shape(out)
     count = math.prod(shape)
     half = -(-count // 2)
-    numbers = _draw(low, call, 2 * half, _kind(call))
+    numbers = _draw(low, node, call, 2 * half, _kind(call))
     std, mean = (float(np.float32(v)) for v in (call.param.std, call.param.mean))
     exprs = tuple(
         program(
@@ -134,7 +142,7 @@ def exponential(low: Lowering, node: Node, call: Call) -> None:
     """Floats with a rate each."""
     low.need_float32(*node.inputs, *node.outputs)
     shape = low.shape(node.inputs[0])
-    numbers = _draw(low, call, math.prod(shape))
+    numbers = _draw(low, node, call, math.prod(shape))
     shaped = low.temp(shape)
     low.add(nd.Reshape(low.unique("numbers"), (numbers,), (shaped,)))
     expr = program("ux", "l = log u", "n = neg l", "r = div n x")
@@ -147,7 +155,7 @@ def dropout(low: Lowering, node: Node, call: Call) -> None:
     """Floats, and a byte an element that says what was kept."""
     low.need_float32(node.inputs[0], node.outputs[0])
     shape = low.shape(node.inputs[0])
-    numbers = _draw(low, call, math.prod(shape))
+    numbers = _draw(low, node, call, math.prod(shape))
     least = np.float32(call.param.drop_prob)
     kept = f"{float(np.float32(1) - least)!r}"
     chosen = f"k = flag_leq {float(least)!r} u"
@@ -177,11 +185,11 @@ def dropout_gradient(low: Lowering, node: Node, call: Call) -> None:
     low.add(nd.Eltwise(low.label(node), names, (low.out(node.outputs[0]),), expr))
 
 
-def _order(low: Lowering, call: Call, count: int) -> str:
+def _order(low: Lowering, node: Node, call: Call, count: int) -> str:
     """A permutation of 0 to count - 1, int32."""
     if count < 2:
         return low.constant(np.zeros(count, np.int32))
-    draws = _draw(low, call, count - 1, "integer")
+    draws = _draw(low, node, call, count - 1, "integer")
     order = low.temp((count,))
     low.dtypes[order] = "int32"
     make = functools.partial(kernels.permute, count)
@@ -196,7 +204,7 @@ def permutation(low: Lowering, node: Node, call: Call) -> None:
     dtype = call.output_types[0].dtype
     if count > _MOST.get(dtype.kind, 0):
         raise NotApplicable(f"{count} numbers of {dtype.name}")
-    order = _order(low, call, count)
+    order = _order(low, node, call, count)
     b = Builder(1)
     value = b.op("to_real", 0) if dtype.is_float else narrowed(b, 0, dtype)
     expr = b.done(value)
@@ -209,7 +217,7 @@ def shuffle(low: Lowering, node: Node, call: Call) -> None:
     shape = low.shape(node.inputs[0])
     need_positions(shape)
     count, each = shape[0], math.prod(shape[1:])
-    order = _order(low, call, count)
+    order = _order(low, node, call, count)
     x = low.name(node.inputs[0])
     lookup = Lookup("int32", (1, 0), count, each)
     selection = Selection((count, each), (0, 1), 0, (lookup,))
