@@ -91,9 +91,10 @@ class Call:
         params: Parameter records in the order of the record's `params`.
         inputs: Types of the inputs. Shape rules and reference code get static shapes only, unless
             the record says `partial=True`.
-        outputs: Number of outputs wanted by shape and dtype rules (`count`); reference code finds
-            the inferred types here (`output_types`), with shapes unknown where data decides them.
+        count: Number of outputs wanted by shape and dtype rules.
         output_dtype: The dtype stored with the operator, if any.
+        output_types: The inferred types, for reference code; shapes are unknown where data decides
+            them.
         values: For each input its value where it is known ahead of the run, else None; in shape
             and dtype rules it is computed when looked at.
         tensors: The operator's own tensors (weights, constants, input placeholders).

@@ -86,7 +86,6 @@ class OutputQuery:
         param: Its first parameter record, decoded on demand.
         blobs: Its opaque data, decoded on demand.
         names: Number of stored output names, None when names are not stored.
-        release: `mgb_version` of the file when it is an MGBS file, else None.
         version: `mgb_version` of the file whatever its container.
         added_reserve: Whether BatchNorm has the reserve output of v1.7.0 and later.
     """
@@ -133,6 +132,7 @@ class OpSpec:
         is_pure: Equal inputs give equal outputs.
         gaps: Known limits.
         source: Where the facts come from.
+        tags: Marks: `reads-absent` (runs with inputs of a disabled branch), `unknown`.
     """
 
     name: str
@@ -230,9 +230,13 @@ def _load() -> None:
         if _loading:
             return  # a family that is being imported asks, or another thread was faster
         _loading = True
-        for family in FAMILIES:
-            importlib.import_module(f"mgeserial.ops.{family}")
-        _loaded = True
+        try:
+            for family in FAMILIES:
+                importlib.import_module(f"mgeserial.ops.{family}")
+            _loaded = True
+        finally:
+            # After an error the next look-up meets it again, instead of half a table.
+            _loading = _loaded
 
 
 def by_old_id(type_id: int) -> OpSpec | None:

@@ -47,6 +47,7 @@ class Absorber:
     Attributes:
         node: The operator in the graph of before.
         dims: Shape of its result.
+        data_dims: Shape of its data input.
         weights: Its weights as they will be.
         data: New value of its data input.
         bias: New bias of a ConvBias, None when unchanged.

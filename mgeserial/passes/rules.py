@@ -125,7 +125,7 @@ class Match:
         return self.scope.type(self.named[name])
 
     def shape(self, name: str) -> Shape:
-        """Static shape of a named part's value (ValueError when it is not known)."""
+        """Static shape of a named part's value (ShapeError when it is not known)."""
         return self.type(name).dims
 
     def dtype(self, name: str) -> DType:

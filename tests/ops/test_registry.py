@@ -132,3 +132,17 @@ def batch_norm_ids(inputs: int, mode: P.BNFwdMode, *, version: int, reserve: boo
 )
 def test_batch_norm_takes_3_to_6_ids(inputs, mode, version, reserve, ids):
     assert batch_norm_ids(inputs, mode, version=version, reserve=reserve) == ids
+
+
+def test_a_family_that_fails_is_met_again_by_the_next_look_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: str) -> None:
+        raise ImportError("broken")
+
+    monkeypatch.setattr(registry, "_loaded", False)
+    monkeypatch.setattr(registry, "_loading", False)
+    monkeypatch.setattr(registry.importlib, "import_module", fail)
+    for _ in range(2):
+        with pytest.raises(ImportError, match="broken"):
+            registry.by_name("Elemwise")

@@ -120,7 +120,7 @@ class Conv(Node):
 
     Attributes:
         x, w: Tensor names.
-        batch, groups, outputs, depth: Images, groups, output and input channels of a group.
+        batch, groups, outputs_each, depth: Images, groups, output and input channels of a group.
         size, out: (d, h, w) of the input and the output.
         kernel, stride, pad, dilate: (d, h, w) of the window.
         x_strides: Of image, group, block of channels, d, h, w.
@@ -217,6 +217,7 @@ class Custom(Node):
         per_block: Items that one block covers.
         block: Threads of a block.
         stem: Name of the kernel.
+        flops: Operations, for reports.
     """
 
     template: str
