@@ -137,7 +137,7 @@ def _frontier(nodes: Sequence[Node], output: Value) -> list[Value]:
     for node in nodes:
         for value in node.inputs:
             source = value.node
-            fed = source.op.name == "Host2DeviceCopy" or is_operator(source)
+            fed = source.is_input or is_operator(source)
             if source not in inside and fed:
                 found[value] = None
     return [v for v in found if v is not output]

@@ -279,7 +279,7 @@ def _judge(part: Part, found: Walk, suspect: Suspect, equal: set[Value], *, exac
 
 
 def _is_input(value: Value) -> bool:
-    return value.node.op.name == "Host2DeviceCopy"
+    return value.node.is_input
 
 
 def _with(suspect: Suspect, how: str, alone: Closeness | None) -> Suspect:

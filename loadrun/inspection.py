@@ -39,7 +39,6 @@ __all__ = [
     "observe",
 ]
 
-_INPUT = "Host2DeviceCopy"
 _SHOWN = 8
 _RUNS = 3
 
@@ -99,7 +98,7 @@ def _interesting(graph: Graph) -> list[Value]:
     return [
         v
         for n in graph.nodes
-        if n in live and not (n.tensors and n.op.name != _INPUT)
+        if n in live and not (n.tensors and not n.is_input)
         for v in n.outputs
     ]
 
@@ -117,7 +116,7 @@ def _by_reference(
     for node in graph.nodes:
         if node not in live:
             continue
-        if node.op.name != _INPUT:
+        if not node.is_input:
             arrays = [found[v] for v in node.inputs]
             results = run_node(node, call_of(node, inference), arrays)
             found.update(zip(node.outputs, results, strict=True))
@@ -261,7 +260,7 @@ def check_repeated(runs: Iterator[list[Observed]], step: int, start: int) -> tup
 def _mark_random(node: Node, random: set[Node]) -> None:
     """Add the node to `random` when it or anything before it draws random numbers or has state."""
     needed = reachable(list(node.outputs))
-    if any(not getattr(n.op, "is_pure", True) for n in needed if n.op.name != _INPUT):
+    if any(not getattr(n.op, "is_pure", True) for n in needed if not n.is_input):
         random.add(node)
 
 

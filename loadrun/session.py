@@ -433,10 +433,7 @@ def _pick(model: Model | Graph | Any, index: int) -> Graph:
     if isinstance(model, Graph):
         return model
     loaded = model if isinstance(model, Model) else mgeserial.load(model)
-    index = whole(index, "graph")
-    if not 0 <= index < len(loaded.graphs):
-        raise InputError(f"graph {index} does not exist: the file has {len(loaded.graphs)}")
-    return loaded.graphs[index]
+    return loaded.graph_at(index)
 
 
 def _timed_call(

@@ -104,7 +104,7 @@ class Partners:
 
     def _fits(self, node: Node, other: Node) -> bool:
         if not is_operator(node):
-            return node.op.name != "Host2DeviceCopy"
+            return not node.is_input
         if len(node.inputs) != len(other.inputs) or len(node.outputs) != len(other.outputs):
             return False
         pairs = zip(node.inputs, other.inputs, strict=True)
@@ -158,7 +158,7 @@ def _named(graph: Graph) -> dict[str, Value]:
     """Values by their names, of those that only one value has; outputs by the outputs' names."""
     found: dict[str, Value | None] = {}
     for value in graph.values():
-        if value.name and value.node.op.name != "Host2DeviceCopy":
+        if value.name and not value.node.is_input:
             found[value.name] = None if value.name in found else value
     known = {name: value for name, value in found.items() if value is not None}
     return known | dict(zip(graph.output_names, graph.outputs, strict=True))

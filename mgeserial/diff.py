@@ -19,6 +19,7 @@ from mgeserial.errors import MgeError, printable
 from mgeserial.ir.graph import Graph, Node, Value
 from mgeserial.ir.tensor import Tensor
 from mgeserial.ir.types import TensorType
+from mgeserial.ops.numerics import bfloat16_to_float32
 
 __all__ = ["Change", "Difference", "align", "changes_of", "diff"]
 
@@ -207,7 +208,7 @@ def _weights(a: Node, b: Node) -> list[Change]:
         return [Change("tensors", "number", str(len(a.tensors)), str(len(b.tensors)))]
     for i, (x, y) in enumerate(zip(a.tensors, b.tensors, strict=True)):
         what = repr(printable(x.name)) if x.name else str(i)
-        if a.op.name == "Host2DeviceCopy" and not (x.has_value or y.has_value):
+        if a.is_input and not (x.has_value or y.has_value):
             continue  # its type stands among the inputs
         if (x.dtype, x.shape) != (y.dtype, y.shape):
             changes.append(Change("weight", what, _kind(x), _kind(y)))
@@ -266,8 +267,7 @@ def _nan_first(value: float) -> float:
 def _real(values: Array, like: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """Stored elements as float64; bfloat16 by its meaning."""
     if like.dtype.kind is DTypeEnum.BFloat16:
-        bits = values.astype(np.uint32) << np.uint32(16)
-        return bits.view(np.float32).astype(np.float64)
+        values = bfloat16_to_float32(values)
     return values.astype(np.float64)
 
 

@@ -25,7 +25,7 @@ from mgeserial.arguments import whole, wholes
 from mgeserial.dtypes import DType, DTypeEnum
 from mgeserial.errors import GraphError, InputError, MgeError, ShapeError
 from mgeserial.ir.copying import copy_node, reachable
-from mgeserial.ir.graph import Graph, Node, Output, Value, input_name, unique_names
+from mgeserial.ir.graph import INPUT, Graph, Node, Output, Value, input_name, unique_names
 from mgeserial.ir.inference import infer
 from mgeserial.ir.tensor import Tensor
 from mgeserial.ops import registry
@@ -55,7 +55,6 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-_INPUT = "Host2DeviceCopy"
 _WEIGHT = "SharedDeviceTensor"
 
 
@@ -296,7 +295,7 @@ def rename(graph: Graph, value: Value, name: str) -> None:
     Raises:
         InputError: An input or output has that name.
     """
-    is_input = value.node.op.name == _INPUT
+    is_input = value.node.is_input
     if is_input and name in graph.input_names and input_name(value) != name:
         raise InputError(f"an input is called {name!r} already")
     if any(o.name == name and o.value is not value for o in graph.output_list):
@@ -360,7 +359,7 @@ def remove_unused(graph: Graph, *, inputs: bool = False) -> int:
     needed = reachable(graph.outputs)
     count = 0
     for node in reversed(graph.nodes):
-        if node not in needed and (inputs or node.op.name != _INPUT):
+        if node not in needed and (inputs or not node.is_input):
             graph.remove(node)
             count += 1
     return count
@@ -384,13 +383,13 @@ def extract(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value]) -> 
     new = Graph(name=graph.name)
     new.metadata, new.path = graph.metadata, graph.path
     values: dict[Value, Value] = {}
-    labels = (input_name(v) if v.node.op.name == _INPUT else v.display_name for v in inputs)
+    labels = (input_name(v) if v.node.is_input else v.display_name for v in inputs)
     for value, name in zip(inputs, unique_names(labels), strict=True):
         values[value] = _new_input(new, value, name)
     needed = _between(outputs, cut)
     for node in graph.nodes:
         if node in needed:
-            if node.op.name == _INPUT and node.outputs[0] not in cut:
+            if node.is_input and node.outputs[0] not in cut:
                 wanted = input_name(node.outputs[0])
                 raise GraphError(f"the part needs input {wanted!r}, which is not among its inputs")
             kept = {v: values[v] for v in node.outputs if v in values}
@@ -422,7 +421,7 @@ def _new_input(graph: Graph, like: Value, name: str) -> Value:
     tensor = Tensor(shape=shape, dtype=kind.dtype, name=name, comp_node="xpux:0")
     record = P.Host2DeviceCopy()
     node = graph.add(
-        registry.by_name(_INPUT), (), outputs=[name], params=(record,), tensors=(tensor,)
+        registry.by_name(INPUT), (), outputs=[name], params=(record,), tensors=(tensor,)
     )
     return node.outputs[0]
 
@@ -433,13 +432,13 @@ def const_to_input(graph: Graph, node: Node, name: str) -> Value:
     Raises:
         InputError: An input has that name; GraphError: the node holds no single tensor.
     """
-    if len(node.tensors) != 1 or node.op.name == _INPUT:
+    if len(node.tensors) != 1 or node.is_input:
         raise GraphError(f"{node.describe()} is no single weight or constant")
     if name in graph.input_names:
         raise InputError(f"an input is called {name!r} already")
     old = node.tensors[0]
     tensor = Tensor(shape=old.shape, dtype=old.dtype, name=name, comp_node=old.comp_node)
-    graph.set_op(node, registry.by_name(_INPUT), (P.Host2DeviceCopy(),))
+    graph.set_op(node, registry.by_name(INPUT), (P.Host2DeviceCopy(),))
     graph.set_tensors(node, (tensor,))
     node.outputs[0].name = name
     return node.outputs[0]
@@ -530,7 +529,7 @@ def merge(graphs: Sequence[Graph], *, prefixes: Sequence[str] | None = None) -> 
         prefix = prefixes[k] if prefixes is not None else ""
         values: dict[Value, Value] = {}
         for node in graph.nodes:
-            name = prefix + input_name(node.outputs[0]) if node.op.name == _INPUT else ""
+            name = prefix + input_name(node.outputs[0]) if node.is_input else ""
             if name in shared:
                 values[node.outputs[0]] = _same_input(shared[name], node.outputs[0], name)
                 continue

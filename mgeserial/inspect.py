@@ -18,6 +18,7 @@ from mgeserial.ir.graph import Graph, Metadata, Node, Value, input_name
 from mgeserial.ir.inference import Inference
 from mgeserial.ir.model import GraphInfo, Model
 from mgeserial.ir.tensor import Tensor
+from mgeserial.passes.options import Layout
 
 __all__ = [
     "SCHEMA",
@@ -32,7 +33,6 @@ __all__ = [
 SCHEMA = 1
 
 _HEADER_BYTES = {"MGBS": 16, "MGBC": 24, "mgv2": 4}
-_INPUT = "Host2DeviceCopy"
 # Operators of which the count alone says little: their mode is counted too. So is the fused
 # nonlinearity of those that have one.
 _BY_MODE = frozenset({"AdaptivePooling", "Elemwise", "ElemwiseMultiType", "Pooling", "Reduce"})
@@ -47,7 +47,6 @@ _OPTIONS = (
     "fuse_preprocess",
     "fuse_grain",
 )
-_LAYOUTS = ("NCHW4", "NHWCD4", "NCHW88", "NCHW44", "NCHW44_DOT", "NCHW32", "CHWN4", "NCHW64")
 
 
 def optimizations(bits: int) -> list[str]:
@@ -55,8 +54,8 @@ def optimizations(bits: int) -> list[str]:
     names = [_OPTIONS[i] if i < len(_OPTIONS) else f"bit{i}" for i in range(32) if bits >> i & 1]
     layout = bits >> 32
     if layout:
-        known = layout <= len(_LAYOUTS)
-        names.append(f"layout {_LAYOUTS[layout - 1]}" if known else f"layout number {layout}")
+        known = {item.value: item.name for item in Layout}
+        names.append(f"layout {known.get(layout, f'number {layout}')}")
     return names
 
 
@@ -183,7 +182,7 @@ def _value(value: Value, name: str | None, inference: Inference | None) -> dict[
     shape = None
     if inference is not None and value in inference.types:
         dtype, shape = inference.types[value].dtype, inference.types[value].shape
-    elif value.node.op.name == _INPUT and value.node.tensors:
+    elif value.node.is_input and value.node.tensors:
         dtype, shape = value.node.tensors[0].dtype, value.node.tensors[0].shape or None
     plain = {"dtype": None, "scale": None, "zero_point": None}
     return {

@@ -46,7 +46,6 @@ EXPECT = ":expect"
 # Largest error allowed unless told otherwise: the default of MegEngine's script.
 MAXERR = 1e-4
 _ASSERT = "AssertEqual"
-_INPUT = "Host2DeviceCopy"
 _NOTE = "mgeserial_testcase"
 _MAX_NOTE = 1 << 16
 # Where MegEngine's scripts put the values of test cases.
@@ -206,7 +205,7 @@ def _checked_values(node: Node) -> tuple[Value, Value]:
     expect, real = node.inputs[:2]
     if expect.node.op.name == "TypeCvt" and real.node.op.name == "TypeCvt":
         source = expect.node.inputs[0]
-        if source.node.op.name == _INPUT and input_name(source).endswith(EXPECT):
+        if source.node.is_input and input_name(source).endswith(EXPECT):
             return source, real.node.inputs[0]
     return expect, real
 
@@ -249,7 +248,7 @@ def _plain_output(
 
 
 def _is_unused(graph: Graph, node: Node) -> bool:
-    if node.op.name == _INPUT and not input_name(node.outputs[0]).endswith(EXPECT):
+    if node.is_input and not input_name(node.outputs[0]).endswith(EXPECT):
         return False
     return not any(v.users for v in node.outputs) and not set(node.outputs) & set(graph.outputs)
 

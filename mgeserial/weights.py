@@ -102,7 +102,7 @@ def weights_of(graph: Graph) -> list[Weight]:
     outputs = dict(zip(graph.outputs, graph.output_names, strict=True))
     found: list[tuple[str, Node, int]] = []
     for place, node in enumerate(graph.nodes):
-        if node.op.name == "Host2DeviceCopy":
+        if node.is_input:
             continue
         for index, tensor in enumerate(node.tensors):
             if not tensor.has_value:

@@ -83,7 +83,7 @@ class ReferenceProgram:
                 last[value] = node
         keep = set(self._outputs)
         for node in graph.nodes:
-            if node not in used or node.op.name == _INPUT:
+            if node not in used or node.is_input:
                 continue
             call = call_of(node, inference)
             call.state.clear()

@@ -245,16 +245,9 @@ def load(args: argparse.Namespace) -> Model:
 
 def pick_graph(args: argparse.Namespace, model: Model) -> Graph:
     """The graph that `--graph` names, with the batch that `--batch-size` asks for."""
-    from mgeserial.errors import InputError
     from mgeserial.ir.copying import copy_graph
 
-    if args.graph >= len(model.graphs):
-        raise InputError(
-            f"graph {args.graph} does not exist: the file has {len(model.graphs)}",
-            path=args.model,
-            hint="graphs are counted from 0",
-        )
-    graph: Graph = model.graphs[args.graph]
+    graph: Graph = model.graph_at(args.graph)
     if args.batch_size is None:
         return graph
     from mgeserial.editing import set_batch_size

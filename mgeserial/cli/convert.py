@@ -56,15 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Convert the file."""
-    import os
-
-    from mgeserial.errors import InputError
+    from mgeserial.cli.output import refuse_existing
     from mgeserial.reading import load
     from mgeserial.saving import save
 
+    refuse_existing(args.output, force=args.force)
     model = load(args.model)
-    if not args.force and os.path.lexists(args.output) and os.path.isfile(args.output):
-        raise InputError("exists already", path=args.output, hint="--force replaces it")
     saved = save(
         model,
         args.output,

@@ -66,15 +66,10 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _chosen(args: argparse.Namespace, before: Model, after: Model) -> list[int]:
-    from mgeserial.errors import InputError
-
     if args.graph is None:
         return list(range(min(len(before.graphs), len(after.graphs))))
-    for path, model in ((args.before, before), (args.after, after)):
-        if not 0 <= args.graph < len(model.graphs):
-            raise InputError(
-                f"graph {args.graph} does not exist: the file has {len(model.graphs)}", path=path
-            )
+    for model in (before, after):
+        model.graph_at(args.graph)
     return [args.graph]
 
 

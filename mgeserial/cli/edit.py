@@ -78,10 +78,7 @@ def execute(args: argparse.Namespace) -> int:
         raise InputError("no edit is given", hint="`mgeserial edit --help` lists them")
     refuse_existing(args.output, force=args.force)
     model = load(args.model)
-    if not 0 <= args.graph < len(model.graphs):
-        raise InputError(
-            f"graph {args.graph} does not exist: the file has {len(model.graphs)}", path=args.model
-        )
+    model.graph_at(args.graph)
     model, done = edited(model, args.graph, args.edits)
     saved = save(model, args.output)
     if not args.quiet:

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Draw and write."""
     from mgeserial.cli.output import refuse_existing
-    from mgeserial.errors import InputError, printable
+    from mgeserial.errors import printable
     from mgeserial.format.atomic import write_atomic
     from mgeserial.reading import load
     from mgeserial.render import plural
@@ -58,12 +58,9 @@ def execute(args: argparse.Namespace) -> int:
     if args.output != "-":
         refuse_existing(args.output, force=args.force)
     model = load(args.model)
-    if not 0 <= args.graph < len(model.graphs):
-        raise InputError(
-            f"graph {args.graph} does not exist: the file has {len(model.graphs)}", path=args.model
-        )
+    graph = model.graph_at(args.graph)
     title = args.model if len(model.graphs) == 1 else f"{args.model}, graph {args.graph}"
-    picture = draw(model.graphs[args.graph], title=title, weights=args.weights)
+    picture = draw(graph, title=title, weights=args.weights)
     if args.output == "-":
         for piece in write(picture):
             sys.stdout.write(piece)

@@ -31,17 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Print the summary; 2 when something in it is damaged."""
-    from mgeserial.errors import InputError
     from mgeserial.inspect import describe_operator, summarize
     from mgeserial.reading import load
     from mgeserial.render import operator_text, summary_text
 
     model = load(args.model)
     if args.op is not None:
-        if not 0 <= args.graph < len(model.graphs):
-            known = len(model.graphs)
-            raise InputError(f"graph {args.graph} does not exist: the file has {known}")
-        found = describe_operator(model.graphs[args.graph], args.op)
+        found = describe_operator(model.graph_at(args.graph), args.op)
         text = operator_text(found)
         problems = found["problems"]
     else:

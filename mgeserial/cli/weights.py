@@ -126,15 +126,10 @@ def _kind(path: str) -> str:
 
 
 def _graph(args: argparse.Namespace) -> tuple[Model, Graph]:
-    from mgeserial.errors import InputError
     from mgeserial.reading import load
 
     model = load(args.model)
-    if not 0 <= args.graph < len(model.graphs):
-        raise InputError(
-            f"graph {args.graph} does not exist: the file has {len(model.graphs)}", path=args.model
-        )
-    return model, model.graphs[args.graph]
+    return model, model.graph_at(args.graph)
 
 
 def _list(args: argparse.Namespace) -> None:

@@ -22,7 +22,10 @@ from mgeserial.ir.types import Operator, ShapeLike, TensorType
 if TYPE_CHECKING:
     from mgeserial.ir.inference import Inference
 
-__all__ = ["Graph", "Lazy", "Metadata", "Node", "Origin", "Output", "Value"]
+__all__ = ["INPUT", "Graph", "Lazy", "Metadata", "Node", "Origin", "Output", "Value"]
+
+# Name of the record whose values callers feed.
+INPUT = "Host2DeviceCopy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +267,11 @@ class Node:
         return self._graph.index_of(self)
 
     @property
+    def is_input(self) -> bool:
+        """Whether callers feed its value."""
+        return self.op.name == INPUT
+
+    @property
     def display_name(self) -> str:
         """A name to show: its own, its first output's, or operator and place."""
         if self.name is not None:
@@ -331,7 +339,7 @@ class Graph:
     @property
     def inputs(self) -> tuple[Value, ...]:
         """Values that the caller feeds (Host2DeviceCopy), in file order."""
-        return tuple(n.outputs[0] for n in self._nodes if n.op.name == "Host2DeviceCopy")
+        return tuple(n.outputs[0] for n in self._nodes if n.is_input)
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -357,7 +365,7 @@ class Graph:
     @property
     def params(self) -> tuple[Node, ...]:
         """Nodes that hold weights and constants."""
-        return tuple(n for n in self._nodes if n.tensors and n.op.name != "Host2DeviceCopy")
+        return tuple(n for n in self._nodes if n.tensors and not n.is_input)
 
     @property
     def inference(self) -> Inference:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mgeserial.arguments import whole
 from mgeserial.dtypes import Array
-from mgeserial.errors import FormatError, GraphError, printable
+from mgeserial.errors import FormatError, GraphError, InputError, printable
 from mgeserial.format.versions import Origin
 from mgeserial.ir.graph import Graph
 
@@ -84,6 +85,20 @@ class Model:
         if not self.graphs:
             raise GraphError("the model has no graph")
         return self.graphs[0]
+
+    def graph_at(self, index: int) -> Graph:
+        """A graph by its number in the file, from 0.
+
+        Raises:
+            InputError: There is none.
+        """
+        if not 0 <= whole(index, "the number of a graph") < len(self.graphs):
+            raise InputError(
+                f"graph {index} does not exist: the file has {len(self.graphs)}",
+                path=None if self.info is None else self.info.path,
+                hint="graphs are counted from 0" if self.graphs else None,
+            )
+        return self.graphs[index]
 
     @property
     def networks(self) -> Sequence[Graph]:

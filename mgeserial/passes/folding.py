@@ -16,7 +16,6 @@ from mgeserial.passes.rules import Scope
 __all__ = ["CommonSubexpressions", "DeadCode", "FoldConstants", "SharedConstants"]
 
 _NONE: frozenset[Fact] = frozenset()
-_INPUT = "Host2DeviceCopy"
 # Elements up to which constants are compared: larger ones are rarely equal, and comparing them
 # would read the whole file.
 _LARGEST = 4096
@@ -201,6 +200,6 @@ class DeadCode:
         """Remove."""
         needed = reachable(graph.outputs)
         for node in graph.nodes:
-            if node not in needed and node.op.name != _INPUT:
+            if node not in needed and not node.is_input:
                 log.rewrite("remove", node, "no output needs it")
         return Rebuild.of(graph, lambda *_: False) if log.rewrites else graph

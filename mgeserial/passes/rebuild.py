@@ -23,8 +23,6 @@ from mgeserial.ops import registry
 
 __all__ = ["Rebuild"]
 
-_INPUT = "Host2DeviceCopy"
-
 
 class Rebuild(GraphBuilder):
     """Builds the graph that takes the place of `source`.
@@ -109,7 +107,7 @@ class Rebuild(GraphBuilder):
         """Why `new` cannot stand for `old`: both are seen from outside under names of their own."""
         if old not in self._named:
             return None
-        if new.node.op.name == _INPUT:
+        if new.node.is_input:
             return "it is an output of the network, and its value an input"
         other = self._taken.get(new)
         if other is not None and other is not old:
@@ -162,7 +160,7 @@ class Rebuild(GraphBuilder):
                 out.value.name = out.name
         self._graph.set_outputs(outputs)
         needed = reachable([*self._graph.outputs, *keep])
-        needed |= {n for n in self._graph.nodes if n.op.name == _INPUT}
+        needed |= {n for n in self._graph.nodes if n.is_input}
         new, self.final = copy_graph(self._graph, only=needed)
         new._derived.other_sizes = self.source._derived.other_sizes
         return new

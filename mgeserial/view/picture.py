@@ -13,7 +13,7 @@ from typing import Any
 
 from mgeserial.errors import InputError, MgeError, printable
 from mgeserial.inspect import describe_node
-from mgeserial.ir.graph import Graph, Node, Value, input_name
+from mgeserial.ir.graph import INPUT, Graph, Node, Value, input_name
 from mgeserial.ir.tensor import Tensor
 from mgeserial.render import dtype_text, plural, size_text
 from mgeserial.view.families import Family, family_of
@@ -25,7 +25,6 @@ __all__ = ["Box", "Picture", "draw", "shape_text", "type_text"]
 _MOST_BOXES = 100_000
 _MOST_WIRES = 400_000
 
-_INPUT = "Host2DeviceCopy"
 _TITLE_SIZE, _TEXT_SIZE = 13.0, 11.0
 _PADDING, _LINE = 12.0, 15.0
 _MOST_LINES = 6
@@ -170,14 +169,12 @@ class _Drawing:
             shown = printable(name, limit=60)
             place = value.node.index
             kind = self._type(value)
-            self.picture.boxes.append(
-                Box("output", place, shown, (kind,), family_of(_INPUT), shown)
-            )
+            self.picture.boxes.append(Box("output", place, shown, (kind,), family_of(INPUT), shown))
             self._connect([value])
 
     def _is_folded(self, node: Node) -> bool:
         """Whether a node is nothing but weights that others use."""
-        if node.inputs or not node.tensors or node.op.name == _INPUT:
+        if node.inputs or not node.tensors or node.is_input:
             return False
         if not self.results.isdisjoint(node.outputs):
             return False
@@ -199,7 +196,7 @@ class _Drawing:
     def _box(self, node: Node) -> Box:
         found = self.picture.operators[node.index]
         family = family_of(node.op.name)
-        if node.op.name == _INPUT and node.outputs:
+        if node.is_input and node.outputs:
             name = printable(input_name(node.outputs[0]), limit=60)
             return Box("input", node.index, name, (self._type(node.outputs[0]),), family, name)
         name = printable(node.display_name, limit=200)

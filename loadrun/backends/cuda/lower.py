@@ -36,7 +36,6 @@ from mgeserial.ir.types import Call, Shape
 
 __all__ = ["Bound", "Lowered", "Lowering", "NotApplicable", "Rule", "lower", "lowers", "rules"]
 
-_INPUT = "Host2DeviceCopy"
 _MOST = (1 << 31) - 1  # elements that an index of 32 bits reaches
 _FOLDED = 1 << 20  # elements of results of empty inputs that are computed ahead of the run
 
@@ -331,7 +330,7 @@ def lower(graph: Graph, inference: Inference) -> Lowered:
     host: list[tuple[Node, str]] = []
     inputs = tuple(low.out(v) if v.node in live else "" for v in graph.inputs)
     for node in graph.nodes:
-        if node not in live or node.op.name == _INPUT:
+        if node not in live or node.is_input:
             continue
         call = call_of(node, inference)
         if is_known(low, node) or fold(low, node, call) or _without_elements(low, node, call):
