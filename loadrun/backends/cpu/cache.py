@@ -227,11 +227,13 @@ class Cache:
         if self.folder is None or not self._ready:
             return
         entries: list[tuple[float, int, Path]] = []
-        with contextlib.suppress(OSError):
-            for item in os.scandir(self.folder):
-                if item.is_file(follow_symlinks=False):
-                    found = item.stat(follow_symlinks=False)
-                    entries.append((found.st_mtime, found.st_size, Path(item.path)))
+        with contextlib.suppress(OSError), os.scandir(self.folder) as items:
+            for item in items:
+                # Another process may have removed it meanwhile: the others count all the same.
+                with contextlib.suppress(OSError):
+                    if item.is_file(follow_symlinks=False):
+                        found = item.stat(follow_symlinks=False)
+                        entries.append((found.st_mtime, found.st_size, Path(item.path)))
         total = sum(size for _, size, _ in entries)
         for _, size, path in sorted(entries, key=lambda e: e[0]):
             if total <= self.limit:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -76,6 +79,34 @@ def test_the_entries_used_longest_ago_go_first(tmp_path: Path) -> None:
         os.utime(tmp_path / "c" / f"{key}.o", (age, age))
     cache.trim()
     assert [cache.read(k, "o") is not None for k in keys] == [False, False, True, True, True]
+
+
+def test_an_entry_that_another_process_removes_does_not_end_the_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path / "c", limit=3 * (HEADER_BYTES + 100))
+    for k in range(5):
+        cache.write(digest(str(k)), "o", b"x" * 100)
+    real = os.scandir
+
+    class Gone:
+        """An entry that was there when the folder was read."""
+
+        def is_file(self, *, follow_symlinks: bool) -> bool:
+            return True
+
+        def stat(self, *, follow_symlinks: bool) -> os.stat_result:
+            raise FileNotFoundError
+
+    @contextlib.contextmanager
+    def scandir(folder: Path) -> Iterator[Iterator[object]]:
+        with real(folder) as items:
+            yield itertools.chain([Gone()], items)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    cache.trim()
+    monkeypatch.undo()
+    assert len(list((tmp_path / "c").iterdir())) == 3
 
 
 def test_concurrent_writers_leave_a_whole_entry(tmp_path: Path) -> None:
