@@ -7,15 +7,19 @@ that one changed weight or parameter does not make everything after it look diff
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from mgeserial._record import Params
 from mgeserial.alignment import common
 from mgeserial.dtypes import Array, DTypeEnum
 from mgeserial.errors import MgeError, printable
+from mgeserial.format.opaque import opaque_bytes
+from mgeserial.format.raw import Opaque
 from mgeserial.ir.graph import Graph, Node, Value
 from mgeserial.ir.tensor import Tensor
 from mgeserial.ir.types import TensorType
@@ -151,7 +155,8 @@ def _label(node: Node) -> str:
 
 def _signature(node: Node) -> tuple[Any, ...]:
     tensors = tuple((t.dtype, t.shape) for t in node.tensors)
-    return (node.op.name, repr(node.params), node.output_dtype, tensors, len(node.inputs))
+    params = tuple(repr(p) if isinstance(p, Params) else type(p) for p in node.params)
+    return (node.op.name, params, node.output_dtype, tensors, len(node.inputs))
 
 
 def _align(
@@ -193,13 +198,27 @@ def _parameters(a: Node, b: Node) -> list[Change]:
         changes.append(Change("parameters", "number", str(len(a.params)), str(len(b.params))))
     for x, y in zip(a.params, b.params, strict=False):
         if type(x) is not type(y):
-            changes.append(Change("parameter", "kind", type(x).__name__, type(y).__name__))
+            changes.append(Change("parameter", "kind", _record_kind(x), _record_kind(y)))
+            continue
+        if isinstance(x, Opaque):
+            before, after = opaque_bytes(x), opaque_bytes(y)
+            if before != after:
+                what = "of a newer release (not understood, its bytes)"
+                changes.append(Change("parameter", what, _digest(before), _digest(after)))
             continue
         for name, value in x.as_items():
             other = getattr(y, name)
             if repr(value) != repr(other):
                 changes.append(Change("parameter", name, str(value), str(other)))
     return changes
+
+
+def _record_kind(record: object) -> str:
+    return "of a newer release" if isinstance(record, Opaque) else type(record).__name__
+
+
+def _digest(content: bytes) -> str:
+    return f"{len(content)} bytes, CRC-32 {zlib.crc32(content):08x}"
 
 
 def _weights(a: Node, b: Node) -> list[Change]:

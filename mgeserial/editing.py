@@ -250,7 +250,9 @@ def set_param(graph: Graph, node: Node, index: int = 0, **changes: Any) -> Param
         InputError: No such field or record.
     """
     params = node.params
-    record: Params = _pick(params, index, f"{node.describe()} has", "parameter records")
+    record: object = _pick(params, index, f"{node.describe()} has", "parameter records")
+    if not isinstance(record, Params):
+        raise GraphError(f"{node.describe()} has parameters of an unknown kind")
     if record.extra is not None:
         raise GraphError(f"{node.describe()} has fields of a newer release: they cannot be edited")
     unknown = [n for n in changes if n not in record.FIELDS]

@@ -387,6 +387,7 @@ def _remove_unused(graph: Graph, _: str) -> tuple[Graph, str]:
 
 def _set(graph: Graph, text: str) -> tuple[Graph, str]:
     from mgeserial import editing
+    from mgeserial._record import Params
     from mgeserial.errors import InputError, printable
 
     target, value = _pair(text, "OPERATOR.PARAMETER=VALUE")
@@ -394,9 +395,10 @@ def _set(graph: Graph, text: str) -> tuple[Graph, str]:
     if not dot or not name:
         raise InputError("expected OPERATOR.PARAMETER=VALUE")
     node = _node(graph, name)
-    every = [(i, r) for i, r in enumerate(node.params) if field in r.FIELDS]
+    records = [(i, r) for i, r in enumerate(node.params) if isinstance(r, Params)]
+    every = [(i, r) for i, r in records if field in r.FIELDS]
     if not every:
-        known = [n for r in node.params for n in r.FIELDS]
+        known = [n for _, r in records for n in r.FIELDS]
         raise InputError(
             f"{node.describe()} has no parameter {field!r}",
             hint=f"parameters: {', '.join(known) or 'none'}",

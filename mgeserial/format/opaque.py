@@ -39,7 +39,7 @@ from mgeserial.format.flatbuf import (
 from mgeserial.format.flatbuild import Builder, Tail
 from mgeserial.format.raw import Opaque
 
-__all__ = ["Carrier", "known_objects"]
+__all__ = ["Carrier", "known_objects", "opaque_bytes"]
 
 # Copies may take twice the buffer they come from, and a little, but not more than this.
 _MOST = 64 << 20
@@ -266,6 +266,20 @@ class Carrier:
             if not leaf:
                 stack.extend(_candidates(buf, start, end, table))
         return low, high
+
+
+def opaque_bytes(opaque: Opaque) -> bytes:
+    """The region of an unknown table, as it would be written.
+
+    Equal bytes mean equal content; equal content may have other bytes where other things stand
+    around it, for a region holds all that the table might reach.
+
+    Raises:
+        UnsupportedError: It is too entangled with the rest of its file.
+    """
+    builder = Builder()
+    start = Carrier(builder).member(opaque)
+    return builder.tail(start)
 
 
 def _candidates(buf: Buffer, start: int, end: int, table: int) -> list[int]:

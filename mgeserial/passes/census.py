@@ -20,7 +20,8 @@ def kind_of(node: Node) -> str:
     if text in _WITH_MODE and params:
         return f"{text}:{str(params[0].mode).rstrip('_')}"
     for record in params:
-        if "format" in record.FIELDS:
+        # Unknown operators may have what is no record.
+        if "format" in getattr(record, "FIELDS", ()):
             return f"{text}[{record.format}]"
     return text
 
