@@ -313,8 +313,10 @@ class Session:
     # -- inputs and outputs ----------------------------------------------------------------------
 
     def _known(self) -> str:
-        shown = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
-        return f"the model has {len(self._names)}: {shown or 'none'}"
+        return f"the model has {len(self._names)}: {self._stated() or 'none'}"
+
+    def _stated(self) -> str:
+        return ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
 
     def _feeds(self, inputs: Feeds | None) -> list[Array]:
         if inputs is None:
@@ -399,7 +401,7 @@ class Session:
             return infer(self._graph, shapes)
         except ShapeError as error:
             given = ", ".join(f"{n} {f.shape}" for n, f in zip(self._names, feeds, strict=True))
-            error.message += f"; with inputs {given}, where the file has {self._known()}"
+            error.message += f"; with inputs {given}, where the file has {self._stated()}"
             raise
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("model", metavar="IN", help="the file")
     parser.add_argument("-o", "--output", required=True, metavar="OUT", help="the file to write")
-    parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
+    parser.add_argument("-f", "--force", action="store_true", help="replace OUT if it exists")
     parser.add_argument(
         "--graph", type=int, default=0, metavar="N", help="which graph of the file (0)"
     )

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="give weights boxes of their own (they stand in the boxes of their users)",
     )
-    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    parser.add_argument("-f", "--force", action="store_true", help="replace FILE if it exists")
 
 
 def execute(args: argparse.Namespace) -> int:

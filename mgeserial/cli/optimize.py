@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="IN", help="the model")
     parser.add_argument("output", metavar="OUT", help="the file to write")
     add_switches(parser)
-    parser.add_argument("--force", action="store_true", help="replace OUT if it is there")
+    parser.add_argument("-f", "--force", action="store_true", help="replace OUT if it is there")
     parser.add_argument("--report", action="store_true", help="say what each pass did")
     parser.add_argument("--json", action="store_true", help="print the report as one document")
     parser.add_argument("-v", "--verbose", action="store_true", help="list every place")

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--names", action="store_true", help="strip names")
     parser.add_argument("--metadata", action="store_true", help="strip metadata")
     parser.add_argument("--testcases", action="store_true", help="strip test cases and checks")
-    parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
+    parser.add_argument("-f", "--force", action="store_true", help="replace OUT if it exists")
     parser.epilog = f"without --names, --metadata, --testcases all three are done\n\n{EPILOG}"
 
 

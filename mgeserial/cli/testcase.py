@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     extract.add_argument(
         "-o", "--output", required=True, metavar="OUT", help="x.npz for one case, else a folder"
     )
-    extract.add_argument("--force", action="store_true", help="replace files that exist")
+    extract.add_argument("-f", "--force", action="store_true", help="replace files that exist")
     for name, text in (
         ("add", "one more test case, or the first ones of a plain network"),
         ("replace", "other inputs for one test case"),
@@ -87,7 +87,7 @@ def _add_tolerance(parser: argparse.ArgumentParser, text: str) -> None:
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the file to write")
-    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    parser.add_argument("-f", "--force", action="store_true", help="replace FILE if it exists")
 
 
 def execute(args: argparse.Namespace) -> int:

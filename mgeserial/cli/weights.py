@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     for made in (export, put):
         made.add_argument("-o", "--output", required=True, metavar="OUT", help="file to write")
-        made.add_argument("--force", action="store_true", help="replace OUT if it exists")
+        made.add_argument("-f", "--force", action="store_true", help="replace OUT if it exists")
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -84,6 +84,7 @@ def test_files_are_replaced_only_with_force(net: Path, capsys: pytest.CaptureFix
     assert main(["strip", str(net), "-o", str(net)]) == 2
     assert "--force" in capsys.readouterr().err
     assert net.read_bytes() == before
+    assert main(["strip", str(net), "-o", str(net), "-f"]) == 0
 
 
 def test_what_is_not_a_model_is_one_error(

@@ -7,6 +7,8 @@ import pytest
 from fake_session import tensor
 
 from loadrun.inputs import random_input, random_inputs, resolve_inputs, split_items
+from loadrun.session import Session
+from mgeserial.author import GraphBuilder
 from mgeserial.dtypes import (
     BFLOAT16,
     BOOL,
@@ -19,7 +21,7 @@ from mgeserial.dtypes import (
     DTypeEnum,
     quantized,
 )
-from mgeserial.errors import InputError
+from mgeserial.errors import InputError, ShapeError
 from mgeserial.ir.types import TensorType
 from mgeserial.ops.numerics import bfloat16_to_float32
 
@@ -235,3 +237,11 @@ def test_hint_of_unknown_shape_works():
     types = {"x": TensorType(UINT8, None)}
     found = resolve_inputs(["x:#rand(0,1,1,3,224,224)"], types).arrays["x"]
     assert found.shape == (1, 3, 224, 224)
+
+
+def test_shapes_that_do_not_fit_are_told_beside_those_of_the_file():
+    b = GraphBuilder()
+    b.output(b.matmul(b.input("x", (2, 3)), np.zeros((3, 4), np.float32)), "y")
+    with Session(b.graph(), "reference") as session, pytest.raises(ShapeError) as caught:
+        session.run({"x": np.zeros((2, 5), np.float32)})
+    assert "; with inputs x (2, 5), where the file has x: Float32 (2, 3)" in str(caught.value)

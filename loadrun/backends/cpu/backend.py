@@ -55,7 +55,7 @@ class CpuProgram:
             )
             plan = planned.plan
             self._program = Program(plan, target, cache, contents=contents, compiler=compiler)
-        notes += planned.notes
+        notes += planned.notes + _halves(inference)
         _begin_anew(plan)
         if options.core_ids and (reason := probe.pin(self._program, options.core_ids)):
             notes.append(reason)
@@ -167,6 +167,15 @@ def _compiled(
         why = f"{type(error).__name__}: {error}"
         program.report.notes.append(f"no native code ({why}): all operators by reference code")
         return program
+
+
+def _halves(inference: Inference) -> tuple[str, ...]:
+    """What is done about values of half precision, which processors do not compute with."""
+    found = {t.dtype.name for t in inference.types.values()} & {"Float16", "BFloat16"}
+    if not found:
+        return ()
+    names = " and ".join(sorted(found))
+    return (f"{names}: computed in Float32, each result rounded once",)
 
 
 def _cache(options: CompileOptions, notes: list[str]) -> Cache:

@@ -59,6 +59,7 @@ def test_float16_network(batch: int, threads: int) -> None:
         got = session.run({"data": x})
         program = session.program
         assert program is not None
+        assert "Float16: computed in Float32, each result rounded once" in program.report.notes
         assert program.report.fallback == {}
     assert got["half"].dtype == np.float16
     for name, expected in want.items():
