@@ -326,6 +326,8 @@ def find_cut(
         for v in n.outputs
         if v in used and part.partners.get(v) is not None
     ]
+    if not candidates:
+        return None
     inputs = list(part.a.graph.inputs)
     low, high = -1, len(candidates) - 1
     best: Suspect | None = None

@@ -240,6 +240,18 @@ def test_exit_codes_are_for_scripts(files, capsys):
     assert main([a, "--backends", "reference"]) == 2
 
 
+def test_networks_without_a_value_in_common_are_compared_by_their_outputs(tmp_path, capsys):
+    b = GraphBuilder()
+    b.output(b.relu(b.input("x", (2, 1))), "y")
+    mgeserial.save(b.graph(), tmp_path / "a.mge")
+    b = GraphBuilder()
+    b.output(b.mul(b.input("x", (2, 1)), np.ones((1, 3), np.float32)), "y")
+    mgeserial.save(b.graph(), tmp_path / "b.mge")
+    words = [str(tmp_path / "a.mge"), "--compare", str(tmp_path / "b.mge"), "--iter", "1"]
+    assert main(words) == 1
+    assert "shapes (2, 1) and (2, 3) differ" in capsys.readouterr().out
+
+
 def test_zero_error_allowed_asks_for_equal_values(files):
     a, b = files
     assert main([a, "--compare", b, "--iter", "0", "--max-err", "0", "-q"]) == 1
