@@ -375,12 +375,14 @@ def extract(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value]) -> 
 
     Args:
         graph: The graph; it stays as it is.
-        inputs: Values that become inputs, under their names, with their inferred types.
+        inputs: Values that become inputs, under their names, with their inferred types; one that
+            is given twice counts once.
         outputs: Values that become outputs.
 
     Raises:
         GraphError: An output needs an input of the graph that is not among `inputs`.
     """
+    inputs = list(dict.fromkeys(inputs))
     cut = set(inputs)
     new = Graph(name=graph.name)
     new.metadata, new.path = graph.metadata, graph.path

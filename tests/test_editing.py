@@ -146,7 +146,9 @@ def test_parts_between_values_of_one_name_get_unique_inputs() -> None:
     b.output(b.add(b.add(values[0], values[1]), values[2]), "sum")
     graph = b.graph()
     inner = [n.outputs[0] for n in graph.nodes if n.name == "same"]
-    assert edit.extract(graph, inner, graph.outputs).input_names == ("same", "same#1", "same#2")
+    for given in (inner, [*inner, inner[0]]):
+        part = edit.extract(graph, given, graph.outputs)
+        assert part.input_names == ("same", "same#1", "same#2")
 
 
 def test_constants_become_inputs_and_back() -> None:

@@ -92,8 +92,11 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Do one action."""
+    from mgeserial.cli.output import refuse_existing
     from mgeserial.reading import load
 
+    if args.action in ("add", "replace", "bless", "strip"):
+        refuse_existing(args.output, force=args.force)  # before anything is computed
     model = load(args.model)
     doers: dict[str, Callable[[argparse.Namespace, Model], None]] = {
         "list": _list,
@@ -329,12 +332,10 @@ def _bless(args: argparse.Namespace, model: Model) -> None:
 
 
 def _strip(args: argparse.Namespace, model: Model) -> None:
-    from mgeserial.cli.output import refuse_existing
     from mgeserial.saving import save
     from mgeserial.testcases import plain_model, strip_asserts
 
     _cases(model, args.model)
-    refuse_existing(args.output, force=args.force)
     save(plain_model(strip_asserts(model.graph), like=model), args.output)
     print(args.output)
 
@@ -393,11 +394,9 @@ def _save_checked(
 
 
 def _save(args: argparse.Namespace, model: Model, network: Graph, cases: Sequence[Case]) -> None:
-    from mgeserial.cli.output import refuse_existing
     from mgeserial.saving import save
     from mgeserial.testcases import make_model
 
-    refuse_existing(args.output, force=args.force)
     wanted = set(network.input_names)
     # Of outputs that are not checked (empty ones) nothing is stored.
     kept = [replace(c, arrays={n: a for n, a in c.arrays.items() if n in wanted}) for c in cases]
