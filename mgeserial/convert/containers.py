@@ -146,7 +146,7 @@ class _Planner:
             self.problem(
                 None,
                 f"names of operators ({self.operator_names}) are kept since v1.3.0 "
-                "(keep_opr_name=False leaves them out)",
+                "(--drop-opr-name, keep_opr_name=False, leaves them out)",
             )
         out.outputs = self._outputs()
         if target.is_v2:
@@ -378,7 +378,7 @@ class _Planner:
                 self.problem(
                     None,
                     "metadata (optimize_options, user_info) is stored since v1.5.0 "
-                    "(keep_metadata=False leaves it out)",
+                    "(--drop-metadata, keep_metadata=False, leaves it out)",
                 )
             return None
         if data is None or not self.keep.metadata:

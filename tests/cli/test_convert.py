@@ -39,6 +39,7 @@ def test_convert_lists_what_a_release_lacks_and_writes_nothing(tmp_path, capsys)
     assert code == 3
     error = capsys.readouterr().err
     assert "mgbs of v0.5.1 cannot express" in error
+    assert "(--drop-metadata, keep_metadata=False, leaves it out)" in error
     assert "since v" in error
     assert out.read_bytes() == b"old"
 
