@@ -27,7 +27,7 @@ from mgeserial.arrayfiles import (
     read_npz,
     read_npz_notes,
 )
-from mgeserial.dtypes import Array, DType, DTypeEnum
+from mgeserial.dtypes import Array, DType, check_fits
 from mgeserial.errors import InputError, MgeError, ShapeError, UnsupportedError, printable
 from mgeserial.ir.copying import copy_graph
 from mgeserial.ir.graph import Graph, Node, unique_names
@@ -372,14 +372,11 @@ def _same_type(item: NamedArray, dtype: DType) -> bool:
 
 def _refuse_codes(name: str, array: Array, dtype: DType) -> None:
     """Stored integers of low-bit types must be those that the type has."""
-    if not dtype.is_lowbit or not array.size:
-        return
-    low, high = dtype.limits
-    wide = array.astype(np.int16)
-    odd = dtype.kind in (DTypeEnum.IntB1, DTypeEnum.IntB2, DTypeEnum.IntB4, DTypeEnum.UintB4)
-    if wide.min() < low or wide.max() > high or (odd and bool((wide % 2 == 0).any())):
-        kind = "odd numbers " if odd else ""
-        raise InputError(f"{printable(name)!r} is {dtype}: it holds {kind}{low} to {high}")
+    try:
+        check_fits(array, dtype)
+    except InputError as error:
+        error.message = f"{printable(name)!r}: {error.message}"
+        raise
 
 
 def _listed(names: Sequence[str]) -> str:

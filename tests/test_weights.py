@@ -308,7 +308,7 @@ def test_another_scale_is_another_type():
 def test_codes_that_a_type_has_not_are_refused(name, value):
     array = TYPES[name][1].copy()
     array[1] = value
-    with pytest.raises(InputError, match="it holds"):
+    with pytest.raises(InputError, match="holds"):
         replace_weights(every_type(), [item(name, array)], partial=True)
 
 
