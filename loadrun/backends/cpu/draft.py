@@ -93,7 +93,7 @@ class Draft:
     `contents` gives the keys of constants; `ahead` gets the code of steps; `by_rows`: the node
     being emitted is part of a band. `banded` are names of nodes in bands, for which the cost model
     chooses.
-    `rings` are tensors of bands that are kept as rings: the rows and the number of rings.
+    `rings` are tensors of bands that are kept as rings, and their rows.
     `joins` are tensors whose `parts` lie in them: by name the join and the part's first block.
     """
 
@@ -112,7 +112,7 @@ class Draft:
     joins: set[str] = field(default_factory=set)
     names: dict[str, int] = field(default_factory=dict)
     banded: set[str] = field(default_factory=set)
-    rings: dict[str, tuple[int, int]] = field(default_factory=dict)
+    rings: dict[str, int] = field(default_factory=dict)
     by_rows: bool = False
     made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
@@ -173,11 +173,10 @@ class Draft:
             return self._add_part(tensor, name)
         halo = self.halos.get(tensor, Halo())
         image = blocked(n, c, h, w, self.target.lanes, halo)
-        rows, copies = self.rings.get(tensor, (0, 1))
-        image = ring(image, rows) if rows else image
         place = Place.HALO if halo else Place.ARENA
-        size = copies * image.nbytes
-        return self.add_buffer(Buffer(name, size, place, (n, c, h, w), "float32", image))
+        if tensor in self.rings:
+            image, place = ring(image, self.rings[tensor]), Place.RING
+        return self.add_buffer(Buffer(name, image.nbytes, place, (n, c, h, w), "float32", image))
 
     def _add_part(self, tensor: str, name: str) -> str:
         """The blocked form of a tensor in the blocks of the join that it belongs to."""

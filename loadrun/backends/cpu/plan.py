@@ -23,6 +23,7 @@ class Place(enum.Enum):
 
     ARENA = "arena"  # shared with others when lifetimes do not overlap
     HALO = "halo"  # zero halo: shared with buffers of the same layout only
+    RING = "ring"  # rows of a band's tensor, for each chunk of bands apart: shared with other rings
     INPUT = "input"  # the caller's array
     OUTPUT = "output"  # the caller's array
     CONST = "const"  # weights and tables, read only

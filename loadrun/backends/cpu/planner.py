@@ -158,8 +158,8 @@ def _chosen_ranges(draft: Draft) -> list[tuple[int, int]]:
     return ranges
 
 
-def _rings(draft: Draft, nodes: Sequence[nd.Node]) -> dict[str, tuple[int, int]]:
-    """Tensors of a band to keep as rings: the rows and the number of rings of each."""
+def _rings(draft: Draft, nodes: Sequence[nd.Node]) -> dict[str, int]:
+    """Tensors of a band to keep as rings, and their rows."""
     wanted = rings.candidates(draft.network, nodes) - draft.parts.keys() - draft.joins
     if not wanted:
         return {}
@@ -172,10 +172,9 @@ def _rings(draft: Draft, nodes: Sequence[nd.Node]) -> dict[str, tuple[int, int]]
         return {}
     chunks = schedule.bands(group, trial.buffers, draft.threads, schedule.band_bytes(draft.target))
     kept = rings.heights(group, chunks)
-    copies = len(chunks) if draft.threads > 1 else 1
     found = {name: kept.get(trial.forms.get((name, "blocked"), ""), 0) for name in wanted}
     height = {name: draft.network.shapes[name][2] for name in wanted}
-    return {name: (rows, copies) for name, rows in found.items() if 0 < rows < height[name]}
+    return {name: rows for name, rows in found.items() if 0 < rows < height[name]}
 
 
 def _emit_first(draft: Draft, node: nd.Node) -> int:

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from loadrun.arena import plan_arena
 from loadrun.backends.base import MemoryBlock, MemoryPlan, Parts, StepSpans
+from loadrun.backends.cpu.placing import lifetimes
 from loadrun.backends.cpu.plan import Array, HostStep, Place, Plan, Step
-from loadrun.backends.cpu.program import _GUARD, Program, lifetimes
+from loadrun.backends.cpu.program import Program
 from loadrun.backends.cpu.runtime import Turn
 from mgeserial.errors import InputError
 from mgeserial.ir.graph import Node
@@ -269,10 +269,10 @@ def attribute(
 def memory(program: Program) -> MemoryPlan:
     """What lives in the arena, when and where."""
     plan = program.plan
-    lives = lifetimes(plan)
-    placed = plan_arena(lives, guard=_GUARD)
+    placed = program.placed
     blocks = tuple(
-        MemoryBlock(x.name, x.nbytes, x.first, x.last, placed.offsets[x.name]) for x in lives
+        MemoryBlock(x.name, x.nbytes, x.first, x.last, placed.offsets[x.name])
+        for x in lifetimes(plan)
     )
     names = tuple(_stem(s.name) for s in plan.steps)
     return MemoryPlan(names, blocks, placed.nbytes, program.stats.const_bytes, workspace(plan))
@@ -294,9 +294,13 @@ def workspace_of(plan: Plan, step: Step) -> int:
 def unshared(plan: Plan) -> Plan:
     """The same plan, where every value has memory of its own through the whole run.
 
-    Values in the arena count as read by the first and by the last step, so that all lives overlap;
-    nothing runs in bands.
+    Values in the arena count as read by the first and by the last step, so that all lives overlap.
+
+    Raises:
+        ValueError: The plan has bands, which keep rows of values only.
     """
+    if plan.bands:
+        raise ValueError("values of a band have no memory of their own")
     names = tuple(
         b.name
         for b in plan.buffers.values()
@@ -307,7 +311,7 @@ def unshared(plan: Plan) -> Plan:
     steps = list(plan.steps)
     for k in {0, len(steps) - 1}:
         steps[k] = _reading(steps[k], names)
-    return replace(plan, steps=tuple(steps), bands=())
+    return replace(plan, steps=tuple(steps))
 
 
 def _reading(step: Step | HostStep, names: tuple[str, ...]) -> Step | HostStep:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from loadrun.arena import ArenaPlan, Lifetime, plan_arena
 from loadrun.backends.cpu import jit, rings, schedule
 from loadrun.backends.cpu.cache import Cache, digest
 from loadrun.backends.cpu.contents import Contents
 from loadrun.backends.cpu.memory import Block
+from loadrun.backends.cpu.placing import GUARD, place
 from loadrun.backends.cpu.plan import Array, Const, HostStep, Place, Plan, Step
 from loadrun.backends.cpu.runtime import Call, Team
 from loadrun.backends.cpu.target import Target
@@ -23,7 +23,6 @@ from loadrun.backends.cpu.target import Target
 _LOG = logging.getLogger(__name__)
 _ALIGN = 64
 _LEAST_KEPT = 1 << 20  # smaller constants are packed in less time than files take
-_GUARD = 256  # kernels may prefetch, never read, past the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +64,6 @@ class _Patch:
     words: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     base: int = -1  # of the array whose pointers they hold
-
-
-def lifetimes(plan: Plan) -> list[Lifetime]:
-    """First and last use of every buffer in the arena; a band counts as one moment."""
-    moment = list(range(len(plan.steps)))
-    for first, last in plan.bands:
-        moment[first:last] = [first] * (last - first)
-    uses: dict[str, list[int]] = {}
-    for at, step in zip(moment, plan.steps, strict=True):
-        for name in (*step.reads, *step.writes):
-            if name in plan.buffers:
-                uses.setdefault(plan.buffers[name].alias or name, []).append(at)
-    lives = []
-    for buffer in plan.buffers.values():
-        if buffer.place in (Place.ARENA, Place.HALO) and buffer.name in uses:
-            used = uses[buffer.name]
-            twin = buffer.image.key() if buffer.place is Place.HALO and buffer.image else ""
-            lives.append(Lifetime(buffer.name, buffer.nbytes, min(used), max(used), twin))
-    return lives
 
 
 class Program:
@@ -128,9 +108,12 @@ class Program:
         self.plan = plan
         self._bases: dict[str, int] = {}
         self._views: dict[str, Array] = {}
-        arena: ArenaPlan = plan_arena(lifetimes(plan), guard=_GUARD)
-        self._arena = Block(arena.nbytes + _GUARD)
-        for name, offset in arena.offsets.items():
+        self._segments: list[_Segment] = []
+        phases = self._cut_phases(target)
+        copies = [r.copy for p in phases for chunk in p.chunks for _, r in chunk]
+        self.placed = place(plan, max(copies, default=0) + 1)
+        self._arena = Block(self.placed.nbytes + GUARD)
+        for name, offset in self.placed.offsets.items():
             self._bases[name] = self._arena.address + offset
             self._views[name] = self._arena.array(offset, plan.buffers[name].nbytes)
         loading = time.perf_counter()
@@ -141,8 +124,6 @@ class Program:
                 compiler.add(step.kernel.modules())
         compiler.also(packing)
         self._image, compiled = compiler.finish()
-        self._segments: list[_Segment] = []
-        phases = self._cut_phases(target)
         self._make_args(phases)
         self._phases = [
             (p.name, [[self._call(*c) for c in chunk] for chunk in p.chunks]) for p in phases
@@ -152,7 +133,7 @@ class Program:
             [chunks for _, chunks in self._phases],
             target,
             threads=plan.threads,
-            scratch=scratch + _GUARD,
+            scratch=scratch + GUARD,
         )
         if compiled.cached < compiled.modules and cache.folder is not None:
             self._late.insert(0, compiler.keep)
@@ -165,7 +146,7 @@ class Program:
             loaded - loading,
             time.perf_counter() - begin,
             not packing,
-            arena.nbytes,
+            self.placed.nbytes,
             self._consts.nbytes,
         )
 
@@ -181,7 +162,7 @@ class Program:
         for name, const in consts.items():
             offsets[name] = top
             top += -(-const.nbytes // _ALIGN) * _ALIGN
-        self._consts = Block(top + _GUARD)
+        self._consts = Block(top + GUARD)
         for name, offset in offsets.items():
             self._bases[name] = self._consts.address + offset
             self._views[name] = self._consts.array(offset, consts[name].nbytes)
@@ -206,13 +187,13 @@ class Program:
         its kernel's own table, which kernels of one name share.
         """
         calls = [call for phase in phases for chunk in phase.chunks for call in chunk]
-        uses = {(step.name, r.moves): step for step, r in calls}
+        uses = {(step.name, r.copy, r.moves): step for step, r in calls}
         kernels = {s.kernel.name: s.kernel for s in uses.values()}
         total = sum(1 + len(s.args) for s in uses.values())
         total += sum(len(k.words) for k in kernels.values())
         self._tables = Block(8 * total + 8)
         self._words = self._tables.array(0, 8 * total).view(np.int64)
-        self._table_of: dict[tuple[str, tuple[tuple[str, int], ...]], int] = {}
+        self._table_of: dict[tuple[str, int, schedule.Moves], int] = {}
         ends = (*self.plan.inputs, *self.plan.outputs)
         self._patches = {n: _Patch() for n in ends}
         known = self.plan.buffers
@@ -225,10 +206,10 @@ class Program:
             for word in kernel.words:
                 self._words[at] = address(word) if isinstance(word, str) else word
                 at += 1
-        for (name, moves), step in uses.items():
+        for (name, copy, moves), step in uses.items():
             self._words[at] = shared[step.kernel.name]
             at += 1
-            self._table_of[name, moves] = self._tables.address + 8 * at
+            self._table_of[name, copy, moves] = self._tables.address + 8 * at
             move = dict(moves)
             for arg in step.args:
                 root = self.plan.buffers[arg.buffer].alias or arg.buffer
@@ -237,6 +218,8 @@ class Program:
                     self._patches[root].words.append(at)
                     self._patches[root].offsets.append(offset)
                 else:
+                    if self.plan.buffers[root].place is Place.RING:
+                        offset += copy * self.placed.between
                     self._words[at] = self._bases[root] + offset
                 at += 1
 
@@ -273,7 +256,7 @@ class Program:
 
     def _call(self, step: Step, r: schedule.Range) -> Call:
         address = self._image.address(step.kernel.entries[r.entry].symbol)
-        return Call(address, self._table_of[step.name, r.moves], r.begin, r.end)
+        return Call(address, self._table_of[step.name, r.copy, r.moves], r.begin, r.end)
 
     # -- running
     def run(self, feeds: Sequence[Array] | Mapping[str, Array]) -> list[Array]:

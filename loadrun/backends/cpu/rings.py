@@ -9,7 +9,7 @@ Most kernels need not know. They walk from row to row, so their ranges are cut w
 over, and their pointers are moved. Depthwise convolutions and pooling, whose windows may lie across
 that line, find their rows themselves. Other convolutions of windows get the whole tensor.
 
-Where several threads work on chunks of bands, every chunk has rings of its own.
+Where several threads work on chunks of bands, every chunk has rings of its own (placing.py).
 """
 
 from __future__ import annotations
@@ -121,11 +121,10 @@ def _pieces(step: Step, buffers: Mapping[str, Buffer], r: Range, copy: int) -> l
     order = sorted(e for e in edges if r.low <= e <= r.high)
     out = []
     for low, high in itertools.pairwise(order):
-        moves = {n: copy * image.nbytes for n, image in rings.items()}
-        for n, size, stride in walks:
-            moves[n] -= low * stride // size * size * rings[n].row
+        moves = [(n, -(low * stride // size) * size * rings[n].row) for n, size, stride in walks]
         begin = r.begin + (low - r.low) // rows.rows_per_unit * rows.units_per_row
         end = r.begin - (r.low - high) // rows.rows_per_unit * rows.units_per_row
-        some = tuple((n, m) for n, m in moves.items() if m)
-        out.append(replace(r, begin=begin, end=end, low=low, high=high, moves=some))
+        own = copy if rings else 0
+        some = tuple((n, m) for n, m in moves if m)
+        out.append(replace(r, begin=begin, end=end, low=low, high=high, copy=own, moves=some))
     return out

@@ -10,6 +10,7 @@ from loadrun.backends.cpu.plan import Buffer, Entry, Rows, Step
 from loadrun.backends.cpu.target import Target
 
 _CHUNKS_PER_THREAD = 4
+Moves = tuple[tuple[str, int], ...]  # buffers and bytes
 _BAND = 0.85  # of the second-level cache
 
 
@@ -21,6 +22,7 @@ class Range:
         step, entry: Numbers.
         begin, end: Units.
         low, high: In bands, the rows of the step's output.
+        copy: Which of the places of rings (see placing.py).
         moves: Bytes to add to the pointers into some buffers (see rings.py).
     """
 
@@ -30,7 +32,8 @@ class Range:
     end: int
     low: int = 0
     high: int = 0
-    moves: tuple[tuple[str, int], ...] = ()
+    copy: int = 0
+    moves: Moves = ()
 
 
 def split(units: int, threads: int) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from unittest import mock
 import numpy as np
 
 from loadrun.arena import ArenaPlan, Lifetime
-from loadrun.backends.cpu import program as program_module
+from loadrun.backends.cpu import placing
 from loadrun.backends.cpu.cache import Cache
 from loadrun.backends.cpu.layout import Image
 from loadrun.backends.cpu.plan import Array, Place, Plan, Step
@@ -70,23 +70,25 @@ class Guarded(Program):
     """`Program` with frames, poison and checks; nothing is cached."""
 
     def __init__(self, plan: Plan, target: Target) -> None:
-        with mock.patch.object(program_module, "plan_arena", spread):
+        with mock.patch.object(placing, "plan_arena", spread):
             super().__init__(plan, target, Cache(None))
         self._arena_bytes = self._arena.array(0, self._arena.nbytes)
         self._consts_before = self._whole_consts().copy()
         self._free = np.ones(self._arena.nbytes, np.bool_)
         self._halos: list[tuple[str, int, np.ndarray[Any, np.dtype[np.bool_]]]] = []
         for buffer in plan.buffers.values():
-            if buffer.place not in (Place.ARENA, Place.HALO) or buffer.alias:
+            ring = buffer.place is Place.RING
+            if (buffer.place not in (Place.ARENA, Place.HALO) and not ring) or buffer.alias:
                 continue
             if buffer.name not in self._bases:
                 continue  # nothing uses it
-            at = self._bases[buffer.name] - self._arena.address
-            self._free[at : at + buffer.nbytes] = False
-            if buffer.place is Place.HALO:
-                assert buffer.image is not None
-                rings = buffer.nbytes // buffer.image.nbytes
-                self._halos.append((buffer.name, at, np.tile(pixels(buffer.image), rings)))
+            first = self._bases[buffer.name] - self._arena.address
+            last = self.placed.nbytes if ring else first + 1
+            for at in range(first, last, self.placed.between or last):
+                self._free[at : at + buffer.nbytes] = False
+                if buffer.place is Place.HALO or ring:
+                    assert buffer.image is not None
+                    self._halos.append((buffer.name, at, pixels(buffer.image)))
         self._framed: dict[str, Framed] = {}
         kernels = [s.kernel.scratch for s in plan.steps if isinstance(s, Step)]
         self._scratch_used = max([*kernels, 0])
