@@ -244,7 +244,8 @@ def _command(*words: str) -> Callable[[], list[str]]:
 
 def _tests() -> list[str]:
     """The test run writes straight to the terminal, so that its progress and closing line show."""
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q"], cwd=ROOT, check=False)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal"]
+    done = subprocess.run(command, cwd=ROOT, check=False)
     return [] if done.returncode == 0 else [f"pytest ended with status {done.returncode}"]
 
 

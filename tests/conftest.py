@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+# The processes of a run share the processors: none of them needs all.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Processes that pytest-xdist starts find it set, and share the folder of the one that starts them.
 FOLDER = "MGE_TESTS_FOLDER"
 _OF_THE_RUN = pytest.StashKey[str]()

@@ -17,7 +17,7 @@ from mgeserial.author import GraphBuilder
 from mgeserial.dtypes import Array
 from mgeserial.ir.graph import Graph
 
-THREADS, ROUNDS = 4, 50
+THREADS, ROUNDS = 4, 8
 
 pytestmark = pytest.mark.usefixtures("llvm_itself")
 
@@ -45,7 +45,7 @@ def test_threads_compile_at_once(threads: int) -> None:
 
     def work(number: int) -> None:
         started.wait()
-        for k in range(ROUNDS // 2):
+        for k in range(ROUNDS):
             graph, shape = network(number * ROUNDS + k)
             x = np.random.default_rng(k).standard_normal(shape).astype(np.float32)
             options = CompileOptions(cache=False)
