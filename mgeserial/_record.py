@@ -102,9 +102,9 @@ def _show(value: object) -> str:
 class Params(Record):
     """A parameter table of an operator.
 
-    `UNION_ID` is its number in OperatorParam, `TABLE` its name in the schema. `extra` holds the
-    verbatim bytes of a table with fields that the schema does not know, so that it can be written
-    back unchanged; it is None for everything that public releases write.
+    `UNION_ID` is its number in OperatorParam, `TABLE` its name in the schema. `extra` is the table
+    of a file (`format.raw.Opaque`) that has fields which the schema does not know, so that they can
+    be written back unchanged; it is None for everything that public releases write.
     """
 
     __slots__ = ("extra",)

@@ -23,7 +23,7 @@ from mgeserial.format.target import DEFAULT_RELEASE, Target
 from mgeserial.ir.graph import Graph
 from mgeserial.ir.model import Model
 
-__all__ = ["Saved", "SavedGraph", "dumps", "save", "save_as"]
+__all__ = ["Saved", "SavedGraph", "dumps", "save"]
 
 _MOST = (1 << 31) - 1
 
@@ -117,20 +117,6 @@ def save(
         before = _before(os.fspath(path), testcases)  # type: ignore[arg-type]
         parts.insert(0, before)
         saved = Saved(saved.release, saved.nbytes + before.nbytes, saved.graphs)
-    _write(path, parts)
-    return saved
-
-
-def save_as(
-    model: Model | Graph | Sequence[Graph],
-    path: str | os.PathLike[str] | IO[bytes],
-    target: Target,
-    *,
-    keep: Keep | None = None,
-) -> Saved:
-    """Write a model for one target, whatever it was loaded from; see `save`."""
-    count = len(_graphs(model))
-    parts, saved = _lay_out(model, [target] * count, keep or Keep(), None)
     _write(path, parts)
     return saved
 

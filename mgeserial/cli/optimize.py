@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from mgeserial._command_line import from_zero
 from mgeserial.passes.options import OptimizeOptions, add_switches, options_from
 
 __all__ = ["DESCRIPTION", "EPILOG", "add_arguments", "execute"]
@@ -40,25 +41,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run both networks on random inputs (reference) and compare the outputs",
     )
     parser.add_argument(
-        "--rtol", type=float, default=1e-3, metavar="X", help="--check: relative error (1e-3)"
+        "--rtol", type=from_zero, default=1e-3, metavar="X", help="--check: relative error (1e-3)"
     )
     parser.add_argument(
-        "--atol", type=float, default=1e-4, metavar="X", help="--check: absolute error (1e-4)"
+        "--atol", type=from_zero, default=1e-4, metavar="X", help="--check: absolute error (1e-4)"
     )
 
 
 def execute(args: argparse.Namespace) -> int:
     """Read, transform, write; the exit code."""
-    import os
-
-    from mgeserial.errors import InputError
+    from mgeserial.cli.output import refuse_existing
     from mgeserial.passes.pipeline import optimize
     from mgeserial.reading import load
     from mgeserial.saving import save
 
     options = options_from(args) or OptimizeOptions()
-    if os.path.exists(args.output) and not args.force:
-        raise InputError(f"{args.output} exists", hint="--force replaces it")
+    refuse_existing(args.output, force=args.force)
     model = load(args.input)
     reports = []
     for i, graph in enumerate(model.graphs):

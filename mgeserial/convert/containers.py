@@ -1,34 +1,28 @@
 """Graphs as records of one container and release: ids, tables, numbers and names translated.
 
 Everything that the target cannot express is collected; only when nothing is left over is there
-something to write. `mgeserial.saving` writes; `convert` here does both for files.
+something to write. `mgeserial.saving` writes it.
 """
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
 
 from mgeserial import params as P
 from mgeserial.convert.ids import OperatorId, operator_id, output_slots
 from mgeserial.convert.tensors import TensorPlanner, encoded
 from mgeserial.errors import ConversionError, GraphError, MgeError, Problem
-from mgeserial.format.container import SourceLike
 from mgeserial.format.outgoing import OutGraph, OutMetadata, OutOperator, OutVar
 from mgeserial.format.params_encode import ParamsEncoder, Prepared, dtype_reason
 from mgeserial.format.raw import Opaque
-from mgeserial.format.target import DEFAULT_RELEASE, Target
+from mgeserial.format.target import Target
 from mgeserial.ir.graph import Graph, Metadata, Node, Value
 from mgeserial.ops import counts
 from mgeserial.ops.registry import OpSpec, OutputQuery
 
-if TYPE_CHECKING:
-    from mgeserial.saving import Saved
-
-__all__ = ["Keep", "convert", "plan_graphs"]
+__all__ = ["Keep", "plan_graphs"]
 
 # What MegEngine stores for "no user information": nothing, or the pickle of None.
 _NO_INFO = frozenset({b"", b"\x80\x04N."})
@@ -56,33 +50,6 @@ class Keep:
     param_names: bool | None = None
     operator_names: bool | None = None
     metadata: bool = True
-
-
-def convert(
-    source: SourceLike,
-    path: str | os.PathLike[str] | IO[bytes],
-    *,
-    to: str,
-    release: str = DEFAULT_RELEASE,
-    keep: Keep | None = None,
-) -> Saved:
-    """Write a model file in another container or for another release.
-
-    Args:
-        source: The file to read, as `load` takes it.
-        path: The file to write; it may be the same.
-        to: `v2`, `v1` or `mgbs`.
-        release: The release of MegEngine that shall read it.
-        keep: Names and metadata to keep.
-
-    Raises:
-        ConversionError: The target cannot express everything; lists it all, nothing is written.
-        InputError: No such container or release, or a file cannot be read or written.
-    """
-    from mgeserial.reading import load
-    from mgeserial.saving import save_as
-
-    return save_as(load(source), path, Target.of(to, release), keep=keep or Keep())
 
 
 def plan_graphs(pairs: Sequence[tuple[Graph, Target]], keep: Keep) -> list[OutGraph]:

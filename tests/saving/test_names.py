@@ -9,7 +9,6 @@ from records import graph_meaning
 
 import mgeserial
 from mgeserial.author import GraphBuilder
-from mgeserial.convert.containers import convert
 from mgeserial.errors import ConversionError, InputError
 from mgeserial.format.container import Layout, open_source, walk
 from mgeserial.ir.graph import Graph, Output
@@ -152,7 +151,7 @@ def test_tensor_formats_move_between_blobs_and_tensors():
 def test_convert_writes_files_for_other_releases(tmp_path):
     source, target = tmp_path / "a.mge", tmp_path / "b.mge"
     mgeserial.save(network(), source, keep_opr_name=False)
-    saved = convert(source, target, to="mgbs", release="0.5.1")
+    saved = mgeserial.save(mgeserial.load(source), target, format="mgbs", release="0.5.1")
     assert saved.release == "v0.5.1"
     assert target.read_bytes()[:4] == b"MGBS"
     before, after = (graph_meaning(mgeserial.load(p).graph) for p in (source, target))
