@@ -10,6 +10,7 @@ from layout_nets import LAYOUTS, Int8Builder, RandomNet, nchw4_of, nchw_of, s8, 
 from pass_nets import apply, feeds, of, text, uniform
 
 import mgeserial
+from loadrun.session import Session
 from mgeserial import params as P
 from mgeserial.author import GraphBuilder
 from mgeserial.dtypes import DTypeEnum
@@ -337,6 +338,21 @@ def test_5_concat_along_every_axis(axis, layout):
         assert sum(r.startswith("concat") for r in rewrites) == 1
         joined = [n for n in new.nodes if n.op.name == "Concat" and len(n.inputs) == 2]
         assert len(joined[0].outputs[0].type.dims) == 5
+
+
+def test_5_values_whose_channels_the_input_decides_stay_as_they_are():
+    """NHWC images of height 4: what stands where channels do is no multiple of 4 for long."""
+
+    def net(b):
+        x = b.input("x", (1, 4, 6, 8))
+        return b.relu(b.cat([x, b.tanh(x)], axis=3))
+
+    graph = of(net)
+    new, rewrites, _ = convert(graph, Layout.NHWCD4, exact=True)
+    assert rewrites == []
+    x = np.random.default_rng(0).standard_normal((1, 3, 6, 8)).astype(np.float32)
+    with Session(graph, "reference") as before, Session(new, "reference") as after:
+        np.testing.assert_array_equal(after.run({"x": x})["out"], before.run({"x": x})["out"])
 
 
 def test_5_reductions_along_the_image_stay_in_blocks():

@@ -325,8 +325,8 @@ class _Walk:
         inputs = [self.get(image, layout), *(self.get(v, self._base) for v in node.inputs[1:])]
         return self._put(node, inputs, layout, rule="image", changes={"format": fmt})
 
-    def _channels(self, value: Value) -> int | None:
-        kind = self._scope.type(value)
+    def _channels(self, value: Value, scope: Scope | None = None) -> int | None:
+        kind = (scope or self._scope).type(value)
         try:
             return self._base.logical(kind.dims)[1]
         except (MgeError, ValueError):
@@ -382,6 +382,9 @@ class _Walk:
         channels = self._channels(value)
         if channels is None or channels % layout.lanes:
             return f"{channels} channels of an operand are no multiple of {layout.lanes}"
+        others = self._scope.at_other_sizes
+        if any(self._channels(value, scope) != channels for scope in others):
+            return "the channels of an operand change with the sizes of the inputs"
         return None
 
     def _concat(self, node: Node, policy: Policy) -> bool:
