@@ -147,12 +147,17 @@ def test_bands(net: nd.Network, setting: tuple[str, int, bool, bool], cache: int
     """A second-level cache so small that bands are a few rows, and rings start over often."""
     level, threads, _, _ = setting
     target = replace(detect(level), l2=cache)
-    plan = make_plan(net, target, threads=threads, options=Options(winograd=False))
-    guarded = Guarded(plan, target)
-    try:
-        compare(guarded, net, least=0.5)
-    finally:
-        guarded.close()
+    found = []
+    for bands in (True, False):
+        options = Options(winograd=False, bands=bands)
+        guarded = Guarded(make_plan(net, target, threads=threads, options=options), target)
+        try:
+            compare(guarded, net, least=1.0)
+            x = np.random.default_rng(3).standard_normal(net.shapes["x"]).astype(np.float32)
+            found.append([y.tobytes() for y in guarded.run([x])])
+        finally:
+            guarded.close()
+    assert found[0] == found[1]
 
 
 def test_rings_start_over_in_every_kind_of_reader() -> None:
