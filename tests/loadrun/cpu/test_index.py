@@ -141,3 +141,15 @@ def test_a_one_hot_index_outside_is_an_error(wrong: int, monkeypatch: pytest.Mon
     index[2] = wrong
     graph = graph_of("IndexingOneHot", [x, index], P.Axis(axis=1))
     refuses(graph, [x, index], monkeypatch, MgeError)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "int32"])
+def test_gradients_at_coordinates(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(5)
+    x = random.integers(-9, 9, (4, 5)).astype(kind)
+    at = np.stack([random.integers(0, n, (6, 7)) for n in x.shape], -1).astype(np.int32)
+    diff = random.integers(-9, 9, (6, 7)).astype(kind)
+    graph = graph_of("IndexingRemapBackward", [diff, at, x], P.IndexingRemap())
+    check(graph, [diff, at, x], monkeypatch)
+    at[2, 3, 1] = 5
+    refuses(graph, [diff, at, x], monkeypatch, MgeError)
