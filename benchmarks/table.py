@@ -47,17 +47,17 @@ def render(rows: dict[tuple[str, int, int], dict[str, Any]]) -> str:
     """Markdown lines of the table and its means."""
     lines = ["| network | batch | threads | ours ms | ONNX Runtime ms | OpenVINO ms | ratio |"]
     lines.append("|---|---|---|---|---|---|---|")
-    for (network, batch, threads), row in sorted(rows.items(), key=lambda item: item[0]):
+    for (network, batch, threads), row in sorted(rows.items(), key=lambda r: (r[0][1], r[0])):
         times = [row.get(k) for k in (row["backend"], "onnxruntime", "openvino")]
         shown = " | ".join("n/a" if t is None else f"{t:.2f}" for t in times)
         lines.append(f"| {network} | {batch} | {threads} | {shown} | {row['ratio']:.2f} |")
     lines.append("")
-    for threads in sorted({k[2] for k in rows}):
-        of = {k: r["ratio"] for k, r in rows.items() if k[2] == threads}
+    for batch, threads in sorted({k[1:] for k in rows}):
+        of = {k: r["ratio"] for k, r in rows.items() if k[1:] == (batch, threads)}
         conv = mean(r for k, r in of.items() if k[0] not in _PRODUCTS)
         lines.append(
-            f"Geometric mean at {threads} thread{'s' * (threads > 1)}: {conv:.2f} over the "
-            f"convolutional networks, {mean(of.values()):.2f} over all.  "
+            f"Geometric mean of batch {batch} at {threads} thread{'s' * (threads > 1)}: {conv:.2f} "
+            f"over the convolutional networks, {mean(of.values()):.2f} over all.  "
         )
     return "\n".join(lines).rstrip()
 
