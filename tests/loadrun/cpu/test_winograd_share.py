@@ -9,7 +9,7 @@ import pytest
 from loadrun.backends.cpu.kernels.winograd_share import Sharing, Sizes, share
 from loadrun.backends.cpu.target import detect
 
-TARGET = replace(detect("sse2"), lanes=16, level="avx512", l2=1 << 20, l3=32 << 20)
+TARGET = replace(detect(), lanes=16, level="avx512", l2=1 << 20, l3=32 << 20)
 
 
 def sizes(channels, hw, *, images=1, m=4):
