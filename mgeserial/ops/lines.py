@@ -13,13 +13,15 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from mgeserial import params as P
 from mgeserial.ops.imaging import Floats
-from mgeserial.ops.sampling import Index
+from mgeserial.ops.sampling import Index, bordered
 from mgeserial.ops.subpixel import cubic_weights, lanczos_weights
 
 __all__ = [
     "Line",
     "area",
+    "correlated",
     "crossed",
     "cubic",
     "linear",
@@ -107,6 +109,19 @@ def smooth(out: int, size: int, *, taps: int) -> Line:
     weight = cubic_weights(position - low) if taps == 4 else lanczos_weights(position - low)
     index = low.astype(np.intp)[:, None] + np.arange(taps) - (taps // 2 - 1)
     return Line(np.clip(index, 0, size - 1), weight)
+
+
+def correlated(
+    weights: npt.NDArray[np.number], size: int, border: P.WarpPerspectiveV1BorderMode
+) -> Line:
+    """A correlation along an axis; weights of pixels outside of CONSTANT are 0.
+
+    Raises:
+        UnsupportedError: A border mode without a meaning.
+    """
+    at = np.arange(size)[:, None] + np.arange(len(weights)) - len(weights) // 2
+    place = bordered(at, size, border)
+    return Line(np.maximum(place, 0), np.where(place >= 0, weights, 0).astype(weights.dtype))
 
 
 def area(out: int, size: int, *, shrink: bool) -> Line:

@@ -46,8 +46,7 @@ def lifetimes(plan: Plan) -> list[Lifetime]:
         if buffer.place in (Place.ARENA, Place.HALO, Place.RING) and buffer.name in uses:
             used = uses[buffer.name]
             image = buffer.image
-            halo = image is not None and (image.halo if image.ring else buffer.place is Place.HALO)
-            twin = image.key() if image is not None and halo else ""
+            twin = image.key() if image is not None and image.halo else ""
             lives.append(Lifetime(buffer.name, buffer.nbytes, min(used), max(used), twin))
     return lives
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from loadrun.backends.cpu.kernels.nest import Lanes, Nest, Num, Tensor, chunks
@@ -39,6 +41,25 @@ class Moved:
         return self.kernel[0] * self.kernel[1]
 
 
+@contextmanager
+def each_part(
+    nest: Nest, lines: int, pixels: int
+) -> Iterator[tuple[Num, Callable[[Callable[[Lanes], None]], None]]]:
+    """The loop over work units that are parts of the pixels of `lines` lines.
+
+    Gives the line's number, and what runs a body over the unit's pixels.
+    """
+    parts = chunks(pixels, _PART)
+    with nest.each_unit(lines * parts) as unit:
+        low, which = unit % parts * _PART, unit // parts
+
+        def over(body: Callable[[Lanes], None]) -> None:
+            high = nest.minimum(low + _PART, pixels)
+            nest.by_lanes(low, high, body, -1 if pixels % nest.lanes else 0)
+
+        yield which, over
+
+
 def moved_columns(how: Moved, target: Target) -> Kernel:
     """Bilinear values of all taps, times the mask: (batch, groups, channels, taps, pixels).
 
@@ -48,9 +69,7 @@ def moved_columns(how: Moved, target: Target) -> Kernel:
     nest = Nest(["float32"] * 4, target)
     x, moves, mask, y = nest.arrays
     (h, w), pixels, taps = how.size, how.out[0] * how.out[1], how.taps
-    parts = chunks(pixels, _PART)
-    with nest.each_unit(how.batch * how.groups * taps * parts) as unit:
-        low, which = unit % parts * _PART, unit // parts
+    with each_part(nest, how.batch * how.groups * taps, pixels) as (which, over):
         tap, image = which % taps, which // taps
 
         def columns(p: Lanes) -> None:
@@ -67,8 +86,7 @@ def moved_columns(how: Moved, target: Target) -> Kernel:
                 assert total is not None
                 y.move((channel * taps + tap) * pixels).put(p, total * heavy)
 
-        high = nest.minimum(low + _PART, pixels)
-        nest.by_lanes(low, high, columns, -1 if pixels % nest.lanes else 0)
+        over(columns)
     return nest.finish("moved_columns_f32")
 
 
@@ -142,15 +160,13 @@ def compare(how: Comparing, target: Target) -> Kernel:
     n, displacements, oh, ow = how.shape
     (h, w), c = how.size, how.channels
     width, pixels = 2 * how.reach + 1, oh * ow
-    parts = chunks(pixels, _PART)
 
     def place(at: Num, start: Num, size: int) -> tuple[Num, Num]:
         pixel = at * how.stride + start
         exists = (pixel >= 0) & (pixel < size)
         return nest.select(exists, pixel, 0), exists
 
-    with nest.each_unit(n * displacements * parts) as unit:
-        low, which = unit % parts * _PART, unit // parts
+    with each_part(nest, n * displacements, pixels) as (which, over):
         channel, image = which % displacements, which // displacements
         moves = [
             (channel // width - how.reach) * how.step,
@@ -184,6 +200,5 @@ def compare(how: Comparing, target: Target) -> Kernel:
             mean = i.out[0] / float(how.kernel**2 * max(c, 1))
             y.move(which * pixels).put(p, mean.to("float"))
 
-        high = nest.minimum(low + _PART, pixels)
-        nest.by_lanes(low, high, pixels_of, -1 if pixels % nest.lanes else 0)
+        over(pixels_of)
     return nest.finish("compare_f32")

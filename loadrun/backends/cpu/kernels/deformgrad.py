@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from loadrun.backends.cpu.kernels.deform import Comparing, Moved, moved_positions, sides
-from loadrun.backends.cpu.kernels.nest import Lanes, Nest, Num, chunks
+from loadrun.backends.cpu.kernels.deform import Comparing, Moved, each_part, moved_positions, sides
+from loadrun.backends.cpu.kernels.nest import Lanes, Nest, Num
 from loadrun.backends.cpu.kernels.windows import window_at
 from loadrun.backends.cpu.plan import Kernel
 from loadrun.backends.cpu.target import Target
-
-_PART = 1024  # pixels of a work unit
 
 
 def moved_gradients(how: Moved, target: Target) -> Kernel:
@@ -22,9 +20,7 @@ def moved_gradients(how: Moved, target: Target) -> Kernel:
     nest = Nest([*["float32"] * 6, "int32", "float32"], target)
     x, moves, mask, given, by_move, by_mask, places, weights = nest.arrays
     (h, w), pixels, taps = how.size, how.out[0] * how.out[1], how.taps
-    parts = chunks(pixels, _PART)
-    with nest.each_unit(how.batch * how.groups * taps * parts) as unit:
-        low, which = unit % parts * _PART, unit // parts
+    with each_part(nest, how.batch * how.groups * taps, pixels) as (which, over):
         tap, image = which % taps, which // taps
 
         def columns(p: Lanes) -> None:
@@ -59,8 +55,7 @@ def moved_gradients(how: Moved, target: Target) -> Kernel:
                 result = nest.select(inside, slope, 0.0).to("float")
                 by_move.move((which * 2 + k) * pixels).put(p, result)
 
-        high = nest.minimum(low + _PART, pixels)
-        nest.by_lanes(low, high, columns, -1 if pixels % nest.lanes else 0)
+        over(columns)
     return nest.finish("moved_gradients_f32")
 
 

@@ -49,16 +49,11 @@ class Tile:
     epilogue: Epilogue
     row: int
 
-    @property
-    def sources(self) -> int:
-        """Pointers to rows."""
-        return 1 if self.row else self.kh
-
 
 @functools.lru_cache(maxsize=256)
 def shared_tile(tile: Tile, target: Target) -> Part:
     """A tile's function; parameters are its rows, weights, bias, output and operand."""
-    inputs = [f"in{k}" for k in range(tile.sources)]
+    inputs = [f"in{k}" for k in range(1 if tile.row else tile.kh)]
     names = (*inputs, "w", "bias", "out", "res")
     f = Func("tile", [("ptr", n) for n in names], target, external=True)
     vb, start = target.vector_bytes, f.load("%bias")
@@ -109,6 +104,7 @@ class DepthwiseConv:
         self.epilogue, self.target = epilogue, target
         # The accumulators, and on small register files some room for weights and inputs.
         self.widths = pieces(y.w, 14 if target.registers >= 32 else 6)
+        self._large = spec.kh * spec.kw > UNROLL
         f = common.entry("", target)
         tiles = {w: shared_tile(self._tile(w), target) for w, _ in self.widths}
         table = common.table(f)
@@ -150,7 +146,7 @@ class DepthwiseConv:
         if common.needs_operand(self.epilogue):
             assert self.res is not None
             res = self.res.pixel
-        row = s.dh * x.row if s.kh * s.kw > UNROLL else 0
+        row = s.dh * x.row if self._large else 0
         steps = (s.sw * x.pixel, s.dw * x.pixel, self.y.pixel, res)
         return Tile(width, s.kh, s.kw, *steps, self.epilogue, row)
 
@@ -160,13 +156,9 @@ class DepthwiseConv:
         first = f.mul(row, s.sh)
         if not x.ring:
             start = f.gep(base, f.sub(f.mul(first, x.row), s.ph * x.row))
-            rows = 1 if s.kh * s.kw > UNROLL else s.kh
-            return [f.gep(start, ky * s.dh * x.row) for ky in range(rows)]
-        found = []
-        for ky in range(s.kh):
-            at = rounds.row_or_zeros(f, x, f.add(first, ky * s.dh - s.ph), round_)
-            found.append(f.gep(base, at))
-        return found
+            return [f.gep(start, ky * s.dh * x.row) for ky in range(1 if self._large else s.kh)]
+        rows = [f.add(first, ky * s.dh - s.ph) for ky in range(s.kh)]
+        return [f.gep(base, rounds.row_or_zeros(f, x, row, round_)) for row in rows]
 
     def _row(
         self,

@@ -6,7 +6,8 @@ order. Channels are last but for ROIPooling, whose places differ from channel to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from loadrun.backends.cpu.kernels import roi
@@ -42,6 +43,30 @@ class _Own:
                     self.blocks.each(self.nest, self.block, channels)
 
 
+@contextmanager
+def _each_region(
+    nest: Nest,
+    how: Regions,
+    arrays: tuple[Tensor, Tensor, Tensor],
+    image_of: Callable[[Nest, Tensor, int, Tensor], Num],
+) -> Iterator[tuple[Num, Tensor, _Own]]:
+    """For each block of channels of an image, its regions: number, position, and what they give to.
+
+    `arrays` are regions, sums (n, h, w, c) and status; `image_of` reads a region's image.
+    """
+    (n, c, h, w), (regions, sums, status) = how.images, arrays
+    blocks = Blocks.of(c, nest.lanes)
+    with nest.each_unit(n * blocks.count) as unit:
+        image, block = unit // blocks.count, unit % blocks.count
+        own = _Own(nest, how, sums.move(image * (h * w * c)), blocks, block)
+        status.put(unit, 0)
+        with nest.loop(0, how.count) as m:
+            region = regions.move(m.i * 5)
+            which = image_of(nest, region, n, status.move(unit))
+            with nest.when(which.eq(image)):
+                yield m.i, region, own
+
+
 def roi_align_gradient(how: Regions, target: Target) -> Kernel:
     """Argument table: gradients and positions (m, oh, ow, c), regions, sums and result, status.
 
@@ -52,31 +77,23 @@ def roi_align_gradient(how: Regions, target: Target) -> Kernel:
 
     def add(nest: Nest) -> None:
         diff, index, regions, status, sums, _ = nest.arrays
-        blocks = Blocks.of(c, nest.lanes)
-        with nest.each_unit(n * blocks.count) as unit:
-            image, block = unit // blocks.count, unit % blocks.count
-            own = _Own(nest, how, sums.move(image * (h * w * c)), blocks, block)
-            status.put(unit, 0)
-            with nest.loop(0, how.count) as m:
-                region = regions.move(m.i * 5)
-                which = roi.image_of(nest, region, n, status.move(unit))
-                with nest.when(which.eq(image)):
-                    lines = roi.align_lines(nest, how, region)
-                    with nest.loop(0, ph) as row, nest.loop(0, sh) as s:
-                        rows = lines[0].taps(nest, row.i, s.i)
-                        with nest.loop(0, pw) as column, nest.loop(0, sw) as t:
-                            columns = lines[1].taps(nest, column.i, t.i)
-                            at = ((m.i * ph + row.i) * pw + column.i) * c
-                            number = s.i * sw + t.i
+        with _each_region(nest, how, (regions, sums, status), roi.image_of) as (m, region, own):
+            lines = roi.align_lines(nest, how, region)
+            with nest.loop(0, ph) as row, nest.loop(0, sh) as s:
+                rows = lines[0].taps(nest, row.i, s.i)
+                with nest.loop(0, pw) as column, nest.loop(0, sw) as t:
+                    columns = lines[1].taps(nest, column.i, t.i)
+                    at = ((m * ph + row.i) * pw + column.i) * c
+                    number = s.i * sw + t.i
 
-                            def value(p: Lanes, at: Num = at, number: Num = number) -> Num:
-                                given = diff.move(at).line(p)
-                                if not how.maximum:
-                                    return (given / float(sh * sw)).to("double")
-                                chosen = index.move(at).line(p).eq(number)
-                                return nest.select(chosen, given, 0.0).to("double")
+                    def value(p: Lanes, at: Num = at, number: Num = number) -> Num:
+                        given = diff.move(at).line(p)
+                        if not how.maximum:
+                            return (given / float(sh * sw)).to("double")
+                        chosen = index.move(at).line(p).eq(number)
+                        return nest.select(chosen, given, 0.0).to("double")
 
-                            own.give(rows, columns, value)
+                    own.give(rows, columns, value)
 
     first, *rest = summing(dtypes, n * h * w * c, target, add)
     return first.finish(f"roi_align_gradient_{'max' if how.maximum else 'mean'}", *rest)
@@ -182,26 +199,19 @@ def moved_image_gradient(how: Regions, moving: Moving, target: Target) -> Kernel
     def add(nest: Nest) -> None:
         regions, offsets, diff, counts, status, sums, _ = nest.arrays
         shares = _Shares(nest, diff, counts)
-        blocks = Blocks.of(c, nest.lanes)
-        with nest.each_unit(n * blocks.count) as unit:
-            image, block = unit // blocks.count, unit % blocks.count
-            own = _Own(nest, how, sums.move(image * (h * w * c)), blocks, block)
-            status.put(unit, 0)
-            with nest.loop(0, how.count) as m:
-                region = regions.move(m.i * 5)
-                which = roi.exact_image_of(nest, region, n, status.move(unit))
-                with nest.when(which.eq(image)):
-                    moves = offsets.move(m.i * (2 * parts**2))
-                    bins = roi.moving_bins(nest, how, moving, region, moves)
-                    with nest.loop(0, ph) as row, nest.loop(0, pw) as column:
-                        at, first = (row.i, column.i), ((m.i * ph + row.i) * pw + column.i) * c
-                        move = bins.moves(nest, at)
-                        with nest.loop(0, moving.samples) as i:
-                            rows, in_y = bins.taps(nest, 0, at, move, i.i)
-                            with nest.loop(0, moving.samples) as j:
-                                columns, in_x = bins.taps(nest, 1, at, move, j.i)
-                                with nest.when(in_y & in_x):
-                                    own.give(rows, columns, shares.at(first))
+        arrays = (regions, sums, status)
+        with _each_region(nest, how, arrays, roi.exact_image_of) as (m, region, own):
+            moves = offsets.move(m * (2 * parts**2))
+            bins = roi.moving_bins(nest, how, moving, region, moves)
+            with nest.loop(0, ph) as row, nest.loop(0, pw) as column:
+                at, first = (row.i, column.i), ((m * ph + row.i) * pw + column.i) * c
+                move = bins.moves(nest, at)
+                with nest.loop(0, moving.samples) as i:
+                    rows, in_y = bins.taps(nest, 0, at, move, i.i)
+                    with nest.loop(0, moving.samples) as j:
+                        columns, in_x = bins.taps(nest, 1, at, move, j.i)
+                        with nest.when(in_y & in_x):
+                            own.give(rows, columns, shares.at(first))
 
     first, *rest = summing(dtypes, n * h * w * c, target, add)
     return first.finish("moved_image_gradient_f32", *rest)

@@ -30,8 +30,7 @@ from mgeserial.ops.filters import (
     selected,
 )
 from mgeserial.ops.layouts import NCHW, single_layout
-from mgeserial.ops.lines import Line
-from mgeserial.ops.sampling import bordered
+from mgeserial.ops.lines import Line, correlated
 
 _MOST_TAPS = 1 << 22
 
@@ -39,17 +38,13 @@ _MOST_TAPS = 1 << 22
 def _line(
     weights: npt.NDArray[np.number], size: int, border: P.WarpPerspectiveV1BorderMode
 ) -> Line:
-    """The pixels that a correlation reads along an axis; those outside of CONSTANT count 0."""
-    taps = len(weights)
-    if taps * size > _MOST_TAPS:
+    """The pixels that a correlation reads along an axis."""
+    if len(weights) * size > _MOST_TAPS:
         raise NotApplicable("tables would be too large")
-    at = np.arange(size)[:, None] + np.arange(taps) - taps // 2
     try:
-        place = bordered(at, size, border)
+        return correlated(weights, size, border)
     except MgeError as error:
         raise NotApplicable(f"border mode {border}") from error
-    weight = np.where(place >= 0, weights, 0).astype(weights.dtype)
-    return Line(np.maximum(place, 0), weight)
 
 
 @lowers(GAUSSIAN_BLUR)

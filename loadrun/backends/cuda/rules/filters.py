@@ -27,20 +27,15 @@ from mgeserial.ops.filters import (
     cosines,
     selected,
 )
-from mgeserial.ops.lines import Line
-from mgeserial.ops.sampling import bordered
+from mgeserial.ops.lines import Line, correlated
 
 
 def _line(weights: Array, size: int, border: Any) -> Line:
     """What each element of an axis is made of; pixels outside count nothing."""
-    taps = weights.shape[0]
-    places = np.arange(size)[:, None] + np.arange(taps) - taps // 2
     try:
-        index = bordered(places, size, border)
+        return correlated(weights, size, border)
     except MgeError as error:
         raise NotApplicable(f"border mode {border}") from error
-    weight = np.where(index >= 0, weights, 0).astype(weights.dtype)
-    return Line(np.maximum(index, 0), weight)
 
 
 @lowers(GAUSSIAN_BLUR)
